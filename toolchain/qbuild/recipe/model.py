@@ -1,0 +1,164 @@
+"""The recipe: what a person edits to describe one target machine.
+
+Each class is one table of the TOML file. A field's ``doc`` metadata is the single source of the
+JSON schema (``recipes/recipe.schema.json``) and of the reference page, so both stay true.
+Everything is frozen: a recipe never changes after it was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Os = Literal["linux", "windows"]
+Arch = Literal["x86_64"]
+CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+Linkage = Literal["shared", "static"]
+Runtime = Literal["dynamic", "static"]
+ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
+CmakeValue = bool | int | str
+
+
+def doc(text: str, **options: Any) -> dict[str, Any]:
+    """Return dataclass field metadata that documents the key."""
+    return {"doc": text, **options}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Which llama.cpp is built."""
+
+    pin: str = field(
+        default="llama.cpp",
+        metadata=doc("Name of a `[[source]]` in the lockfile; commit and tree id come from there."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The machine the bundle must run on."""
+
+    os: Os = field(metadata=doc("Operating system of the bundle; `--os` overrides it."))
+    arch: Arch = field(default="x86_64", metadata=doc("Processor architecture."))
+    cpu: CpuLevel = field(
+        metadata=doc(
+            "x86-64 psABI level that every always-run instruction stays within; "
+            "checked by disassembly of the finished bundle."
+        )
+    )
+    isa: tuple[str, ...] = field(
+        default=(),
+        metadata=doc(
+            "Instruction-set extensions beyond `cpu`, e.g. `[\"avx-vnni\"]`. "
+            "Each is one that ggml has a switch for."
+        ),
+    )
+    glibc: str = field(
+        default="2.28",
+        metadata=doc(
+            "Oldest glibc a Linux bundle runs on (2.28: Debian 10, RHEL 8, Ubuntu 18.10). "
+            "The gcc and clang toolchains cannot lower it below the build machine's."
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """What compiles."""
+
+    name: ToolchainName = field(
+        default="zig",
+        metadata=doc("`zig` comes from a pinned wheel and needs nothing installed."),
+    )
+    runtime: Runtime = field(
+        default="dynamic",
+        metadata=doc("MSVC runtime: `dynamic` is /MD, `static` is /MT. Other toolchains ignore it."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patches:
+    """What is changed in the source."""
+
+    series: tuple[str, ...] = field(
+        default=(), metadata=doc("Patch series from `patches/`, applied in this order.")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """What is compiled."""
+
+    targets: tuple[str, ...] = field(
+        default=("llama-cli", "llama-server", "llama-bench"),
+        metadata=doc("CMake targets; each ships as one executable."),
+    )
+    linkage: Linkage = field(
+        default="shared",
+        metadata=doc("`shared`: libraries beside the executables; `static`: one file per tool."),
+    )
+    type: Literal["Release", "RelWithDebInfo"] = field(
+        default="Release", metadata=doc("CMake build type.")
+    )
+    options: Mapping[str, CmakeValue] = field(
+        default_factory=dict,
+        metadata=doc(
+            "CMake cache entries, e.g. `GGML_LLAMAFILE = true`. Options that qbuild owns "
+            "(ISA switches, fetches, runtime, install paths) are refused here."
+        ),
+    )
+    ui: bool = field(
+        default=False,
+        metadata=doc("Whether llama-server's web UI is built in (from its npm lockfile)."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What ships beside the binaries."""
+
+    readme: bool = field(
+        default=True, metadata=doc("Write a README.txt for the person who unpacks the zip.")
+    )
+    system_libstdcxx: bool = field(
+        default=False,
+        metadata=doc(
+            "Linux only: take libstdc++ and libgcc_s from the target system "
+            "(the gcc and clang toolchains) instead of linking them in."
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """What the finished bundle is held to, beyond what every bundle is held to."""
+
+    run: bool = field(
+        default=True,
+        metadata=doc("Run the tools on a tiny generated model (natively, in Wine, in qemu-user)."),
+    )
+    qemu_cpu: str = field(
+        default="",
+        metadata=doc("CPU model for qemu-user, e.g. `Haswell`; empty: the model of the level."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One target machine and the build for it."""
+
+    schema: int = field(default=1, metadata=doc("Version of this format; 1 is the only one."))
+    name: str = field(metadata=doc("Recipe name; equals the file name without `.toml`."))
+    summary: str = field(metadata=doc("One line that says whom the bundle is for."))
+    source: Source = field(default_factory=Source)
+    target: Target
+    toolchain: Toolchain = field(default_factory=Toolchain)
+    patches: Patches = field(default_factory=Patches)
+    build: Build = field(default_factory=Build)
+    bundle: Bundle = field(default_factory=Bundle)
+    checks: Checks = field(default_factory=Checks)
+    supports: tuple[Os, ...] = field(
+        default=("linux", "windows"),
+        metadata=doc("Operating systems that `--os` may ask for."),
+    )
