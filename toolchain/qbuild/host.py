@@ -1,0 +1,54 @@
+"""Facts about the machine qbuild itself runs on. The one place besides toolchains that asks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from functools import cache
+
+GIB = 1 << 30
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def system() -> str:
+    """Return ``linux``, ``windows`` or ``darwin``."""
+    return {"win32": "windows", "cygwin": "windows"}.get(sys.platform, sys.platform)
+
+
+def platform_key() -> str:
+    """Return how the lockfile names this host, e.g. ``linux-x86_64``."""
+    machine = platform.machine().lower()
+    return f"{system()}-{_MACHINES.get(machine, machine)}"
+
+
+def cpu_count() -> int:
+    """Return how many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # Windows and macOS have no affinity call in Python 3.11
+        return os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Return bytes of memory that can be used without swapping."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def free_disk(path: str) -> int:
+    """Return free bytes on the disk that holds ``path``."""
+    return shutil.disk_usage(path).free
+
+
+@cache
+def default_jobs(bytes_per_job: int = 3 * GIB // 2) -> int:
+    """Return how many compilers to run at once: processors, but no more than memory carries.
+
+    Args:
+        bytes_per_job: Peak memory of one compiler; llama.cpp's largest C++ files were seen to
+            take up to 1.2 GiB with clang at -O3.
+    """
+    return max(1, min(cpu_count(), available_memory() // bytes_per_job))

@@ -1,0 +1,326 @@
+"""Find a recipe, follow ``extends``, apply overrides, and check what types cannot say."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qbuild import resources
+from qbuild.errors import RecipeError, UsageError
+from qbuild.recipe import isa
+from qbuild.recipe.convert import KeyProblem, build, suggest
+from qbuild.recipe.model import Recipe
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
+_TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
+_OPTION = re.compile(r"[A-Z][A-Z0-9_]*")
+_GLIBC = re.compile(r"2\.(\d{1,2})")
+_MAX_EXTENDS = 8
+
+OWNED_OPTIONS = {
+    "BUILD_SHARED_LIBS": "use `build.linkage`",
+    "CMAKE_BUILD_TYPE": "use `build.type`",
+    "CMAKE_MSVC_RUNTIME_LIBRARY": "use `toolchain.runtime`",
+    "CMAKE_C_COMPILER": "use `toolchain.name`",
+    "CMAKE_CXX_COMPILER": "use `toolchain.name`",
+    "CMAKE_TOOLCHAIN_FILE": "use `toolchain.name`",
+    "CMAKE_CUDA_ARCHITECTURES": "use `cuda.architectures`",
+    "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
+    "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
+    "GGML_CCACHE": "qbuild decides about compiler caches; see `--compiler-cache`",
+    "GGML_NATIVE": "use `target.cpu` and `target.isa`: a bundle never depends on the build machine",
+    "LLAMA_BUILD_COMMIT": "it is the pin's commit",
+    "LLAMA_BUILD_NUMBER": "it comes from the lockfile",
+    "LLAMA_BUILD_UI": "use `build.ui`",
+    "LLAMA_USE_PREBUILT_UI": "use `build.ui`; prebuilt UIs are downloads that nothing pins",
+}
+"""CMake options a recipe may not set, and what to use instead."""
+
+
+def known_recipes() -> dict[str, Path]:
+    """Return name → file of the recipes that come with qbuild."""
+    return {p.stem: p for p in sorted(resources.recipes_dir().glob("*.toml"))}
+
+
+def find_recipe(name: str) -> Path:
+    """Return the file of a recipe given by name or by path.
+
+    Raises:
+        RecipeError: There is no such recipe.
+    """
+    if name.endswith(".toml") or "/" in name or "\\" in name:
+        path = Path(name)
+        if not path.is_file():
+            raise RecipeError(
+                "recipe file not found", where=name, fix="check the path, or run `qbuild list`"
+            )
+        return path
+    known = known_recipes()
+    if name not in known:
+        raise RecipeError(
+            f"there is no recipe `{name}`",
+            where=str(resources.recipes_dir()),
+            fix=suggest(name, known) or f"one of: {', '.join(known)}; or a path to a .toml file",
+        )
+    return known[name]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """One file (or the command line) that contributed keys."""
+
+    label: str
+    text: str
+    data: Mapping[str, Any]
+
+
+def load_recipe(
+    name: str,
+    *,
+    os: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Recipe:
+    """Return the resolved recipe.
+
+    Args:
+        name: A recipe that comes with qbuild, or a path to a file.
+        os: What ``--os`` said; wins over the recipe's ``target.os``.
+        overrides: ``key.path=value`` as ``--set`` takes them; values are TOML, bare words strings.
+
+    Raises:
+        RecipeError: Unknown, malformed or impossible recipe; names file, line and key path.
+        UsageError: An override cannot be read.
+    """
+    path = find_recipe(name)
+    layers = _layers(path)
+    command_line: dict[str, Any] = {}
+    for item in overrides:
+        _set_override(command_line, item)
+    if os is not None:
+        command_line.setdefault("target", {})["os"] = os
+    layers.append(_Layer(label="--set/--os", text="", data=command_line))
+
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer.data)
+    merged.pop("extends", None)
+    per_os = merged.pop("os", {})
+    if not isinstance(per_os, Mapping):
+        raise _error(layers, KeyProblem(("os",), "must be a table of tables, e.g. `[os.windows.…]`"))
+    for system in per_os:
+        if system not in ("linux", "windows"):
+            raise _error(
+                layers,
+                KeyProblem(
+                    ("os", system),
+                    "is not an operating system qbuild builds for",
+                    suggest(system, ("linux", "windows")),
+                ),
+            )
+    target = merged.get("target")
+    chosen = target.get("os") if isinstance(target, Mapping) else None
+    if isinstance(chosen, str) and chosen in per_os:
+        if not isinstance(per_os[chosen], Mapping):
+            raise _error(layers, KeyProblem(("os", chosen), "must be a table"))
+        _merge(merged, per_os[chosen])
+        _merge(merged, command_line)
+    try:
+        recipe: Recipe = build(Recipe, merged)
+        _check(recipe, path)
+    except KeyProblem as problem:
+        raise _error(layers, problem) from None
+    return recipe
+
+
+def as_dict(recipe: Recipe) -> dict[str, Any]:
+    """Return the resolved recipe as plain JSON-able data (it becomes part of step keys)."""
+    data = dataclasses.asdict(recipe)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [plain(v) for v in value]
+        if isinstance(value, Mapping):
+            return {str(k): plain(v) for k, v in sorted(value.items())}
+        return value
+
+    result: dict[str, Any] = plain(data)
+    return result
+
+
+def _layers(path: Path) -> list[_Layer]:
+    """Return the file and what it extends, the base first."""
+    layers: list[_Layer] = []
+    seen: list[Path] = []
+    current: Path | None = path
+    while current is not None:
+        resolved = current.resolve()
+        if resolved in seen or len(seen) >= _MAX_EXTENDS:
+            chain = " → ".join(p.stem for p in [*seen, resolved])
+            raise RecipeError("`extends` goes in a circle", where=f"{path}: {chain}")
+        seen.append(resolved)
+        text, data = _read(current)
+        layers.insert(0, _Layer(label=str(current), text=text, data=data))
+        parent = data.get("extends")
+        if parent is None:
+            break
+        if not isinstance(parent, str):
+            raise _error(layers, KeyProblem(("extends",), "must be the name of a recipe"))
+        sibling = current.parent / f"{parent}.toml"
+        current = sibling if sibling.is_file() else find_recipe(parent)
+    return layers
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise RecipeError(f"recipe cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(
+            "recipe is not UTF-8",
+            where=f"{path}, byte {error.start}",
+            fix="save the file as UTF-8",
+        ) from None
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"recipe is not valid TOML: {error}", where=str(path)) from None
+
+
+def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    """Lay ``extra`` over ``base``: tables merge, everything else replaces."""
+    for key, value in extra.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = copy.deepcopy(value)
+
+
+def _set_override(data: dict[str, Any], item: str) -> None:
+    key, equals, raw = item.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UsageError(
+            f"--set takes key.path=value, not `{item}`", fix="e.g. --set build.linkage=static"
+        )
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw  # a bare word: what a person means is the string
+    table = data
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"--set {item}: `{part}` was set to a value before")
+    table[parts[-1]] = value
+
+
+def _check(recipe: Recipe, path: Path) -> None:
+    """Check what the types cannot say."""
+    if recipe.schema != 1:
+        raise KeyProblem(
+            ("schema",), f"is {recipe.schema}; this qbuild reads schema 1", "update qbuild"
+        )
+    if not _NAME.fullmatch(recipe.name):
+        raise KeyProblem(("name",), "must be lower-case letters, digits, `.`, `_` or `-`")
+    if recipe.name != path.stem:
+        raise KeyProblem(
+            ("name",), f"is `{recipe.name}` but the file is `{path.name}`", "make them equal"
+        )
+    if not recipe.summary.strip() or "\n" in recipe.summary:
+        raise KeyProblem(("summary",), "must be one line of text")
+    if not recipe.supports:
+        raise KeyProblem(("supports",), "must name at least one operating system")
+    if recipe.target.os not in recipe.supports:
+        raise KeyProblem(
+            ("target", "os"),
+            f"is `{recipe.target.os}`, which recipe `{recipe.name}` does not support",
+            f"supported: {', '.join(recipe.supports)}",
+        )
+    if not _GLIBC.fullmatch(recipe.target.glibc):
+        raise KeyProblem(("target", "glibc"), "must look like `2.28`")
+    isa.check(recipe.target.cpu, recipe.target.isa)
+    if not recipe.build.targets:
+        raise KeyProblem(("build", "targets"), "must name at least one CMake target")
+    for index, name in enumerate(recipe.build.targets):
+        if not _TARGET.fullmatch(name):
+            raise KeyProblem(("build", "targets", str(index)), f"`{name}` is not a target name")
+    for name in recipe.patches.series:
+        if not _NAME.fullmatch(name):
+            raise KeyProblem(("patches", "series"), f"`{name}` is not a series name")
+    for name, value in recipe.build.options.items():
+        _check_option(name, value)
+
+
+def _check_option(name: str, value: object) -> None:
+    where = ("build", "options", name)
+    if not _OPTION.fullmatch(name):
+        raise KeyProblem(where, "is not a CMake option name (upper case, digits, `_`)")
+    if name in OWNED_OPTIONS:
+        raise KeyProblem(where, "is decided by qbuild", OWNED_OPTIONS[name])
+    if name in isa.GGML_SWITCHES:
+        raise KeyProblem(
+            where, "is an instruction-set switch", "use `target.cpu` and `target.isa`"
+        )
+    if isinstance(value, str) and any(c in value for c in '"\\$;\n\r\0'):
+        raise KeyProblem(
+            where, "holds a character that CMake would interpret", "leave out quotes, $, ; and \\"
+        )
+
+
+def _error(layers: Sequence[_Layer], problem: KeyProblem) -> RecipeError:
+    """Return the problem as an error that names the file and line the key stands in."""
+    dotted = ".".join(problem.path)
+    for layer in reversed(layers):
+        if _has(layer.data, problem.path):
+            line = locate(layer.text, problem.path)
+            where = f"{layer.label}:{line}" if line else layer.label
+            return RecipeError(f"`{dotted}` {problem.message}", where=where, fix=problem.fix)
+    base = [layer for layer in layers if layer.text]
+    return RecipeError(f"`{dotted}` {problem.message}", where=base[-1].label, fix=problem.fix)
+
+
+def _has(data: object, path: Sequence[str]) -> bool:
+    for part in path:
+        if isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+        elif isinstance(data, Mapping) and part in data:
+            data = data[part]
+        else:
+            return False
+    return True
+
+
+_HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def _split_key(text: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in text.split(".")]
+
+
+def locate(text: str, path: Sequence[str]) -> int | None:
+    """Return the 1-based line on which the key stands, or the nearest enclosing table's line.
+
+    A scanner over table headers and key lines: TOML parsers in use keep no positions.
+    """
+    best: int | None = None
+    best_length = 0
+    table: list[str] = []
+    wanted = list(path)
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _split_key(header.group(1))
+            full = table
+        elif key := _KEY.match(line):
+            full = table + _split_key(key.group(1))
+        else:
+            continue
+        if len(full) > best_length and wanted[: len(full)] == full:
+            best, best_length = number, len(full)
+    return best

@@ -1,0 +1,319 @@
+"""The store: content-addressed results of steps, written aside and renamed into place.
+
+Layout below the store's root::
+
+    <kind>/<key>/            a finished result: `entry.json` and the files it lists
+    work/<key>/              an unfinished build tree, kept under its step's key and resumed
+    tmp/                     results being written; whatever is left here is rubbish
+    locks/                   one lock file per key, so that two runs of one step take turns
+    damaged/                 entries whose bytes no longer match what was written
+
+A key is the sha256 of everything that can change the result's bytes (:func:`step_key`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbuild.console import Reporter
+from qbuild.errors import StoreError
+
+_CHUNK = 1 << 20
+_ENTRY = "entry.json"
+_LOCK_SAYS_AFTER = 0.3  # seconds of waiting before the person is told
+
+
+def step_key(kind: str, inputs: Mapping[str, Any]) -> str:
+    """Return the sha256 (hex) of a step's kind and inputs, independent of dictionary order."""
+    text = json.dumps([kind, inputs], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return a file's sha256 (hex)."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file in one step: readers see the old bytes or the new, never half.
+
+    Raises:
+        StoreError: The disk is full or the folder is not writable.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise _disk_error(error, path) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A finished result in the store."""
+
+    kind: str
+    key: str
+    path: Path
+    inputs: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Any]
+    """What the step found out besides files, e.g. the patched tree id."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(int(f.get("size", 0)) for f in self.files.values())
+
+
+class Store:
+    """A folder of finished and unfinished step results.
+
+    Args:
+        root: The store's folder; made when needed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def entry_path(self, kind: str, key: str) -> Path:
+        """Return where a result lies or would lie."""
+        return self.root / kind / key
+
+    def work_path(self, key: str) -> Path:
+        """Return where the unfinished build tree of a step lies."""
+        return self.root / "work" / key[:24]
+
+    def find(self, kind: str, key: str) -> Entry | None:
+        """Return the result if there is one, without checking its bytes."""
+        path = self.entry_path(kind, key)
+        try:
+            data = json.loads((path / _ENTRY).read_bytes())
+            return Entry(
+                kind=kind,
+                key=key,
+                path=path,
+                inputs=data["inputs"],
+                files=data["files"],
+                facts=data["facts"],
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, OSError):
+            return Entry(kind=kind, key=key, path=path, inputs={}, files={}, facts={})
+
+    def damage(self, entry: Entry) -> str | None:
+        """Return what is wrong with an entry's bytes, or nothing when all hashes match."""
+        if not entry.files and not entry.inputs:
+            return f"{_ENTRY} cannot be read"
+        if step_key(entry.kind, entry.inputs) != entry.key:
+            return f"{_ENTRY} does not belong to this key"
+        listed = set(entry.files)
+        actual = {name for name, _ in _walk(entry.path)} - {_ENTRY}
+        if extra := sorted(actual - listed):
+            return f"{extra[0]} was added"
+        if missing := sorted(listed - actual):
+            return f"{missing[0]} is missing"
+        for name, wanted in sorted(entry.files.items()):
+            path = entry.path / name
+            if "link" in wanted:
+                if not path.is_symlink() or os.readlink(path) != wanted["link"]:
+                    return f"{name} points elsewhere"
+                continue
+            if path.stat().st_size != wanted["size"] or file_sha256(path) != wanted["sha256"]:
+                return f"{name} has other bytes"
+        return None
+
+    def get(self, kind: str, key: str, reporter: Reporter) -> Entry | None:
+        """Return a result whose every byte was checked; a damaged one is moved aside.
+
+        Raises:
+            StoreError: A damaged entry cannot be moved.
+        """
+        entry = self.find(kind, key)
+        if entry is None:
+            return None
+        problem = self.damage(entry)
+        if problem is None:
+            return entry
+        reporter.warn(f"store entry {kind}/{key[:12]} is damaged ({problem}); making it again")
+        self.set_aside(entry.path)
+        return None
+
+    def set_aside(self, path: Path) -> None:
+        """Move a damaged entry out of the way."""
+        grave = self.root / "damaged" / f"{path.parent.name}-{path.name[:12]}-{uuid.uuid4().hex[:6]}"
+        try:
+            grave.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(grave)
+        except OSError as error:
+            raise _disk_error(error, path) from error
+
+    def put(
+        self,
+        kind: str,
+        key: str,
+        inputs: Mapping[str, Any],
+        make: Callable[[Path], Mapping[str, Any]],
+    ) -> Entry:
+        """Make a result aside, then rename it into place.
+
+        Args:
+            kind: Step kind.
+            key: Its key.
+            inputs: What the key was made from.
+            make: Fills the given empty folder; returns facts (JSON-able).
+
+        Raises:
+            StoreError: The disk is full or the store is not writable.
+        """
+        aside = self.root / "tmp" / f"{kind}-{key[:12]}-{uuid.uuid4().hex[:8]}"
+        target = self.entry_path(kind, key)
+        try:
+            aside.mkdir(parents=True)
+            facts = make(aside)
+            files = {name: _describe(path) for name, path in _walk(aside)}
+            data = {"kind": kind, "inputs": inputs, "files": files, "facts": facts}
+            write_atomically(
+                aside / _ENTRY, json.dumps(data, sort_keys=True, ensure_ascii=True).encode()
+            )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                self.set_aside(target)
+            aside.rename(target)
+        except OSError as error:
+            remove_tree(aside)
+            raise _disk_error(error, target) from error
+        except BaseException:
+            remove_tree(aside)
+            raise
+        return Entry(kind=kind, key=key, path=target, inputs=inputs, files=files, facts=facts)
+
+    @contextlib.contextmanager
+    def lock(self, kind: str, key: str, reporter: Reporter) -> Iterator[None]:
+        """Hold a step for this process; others wait and say so.
+
+        Raises:
+            StoreError: The lock file cannot be made.
+        """
+        from filelock import FileLock, Timeout
+
+        path = self.root / "locks" / f"{kind}-{key[:24]}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path)
+            try:
+                lock.acquire(timeout=_LOCK_SAYS_AFTER)
+            except Timeout:
+                reporter.say(f"{kind}: another qbuild is on this very step; waiting for its result")
+                lock.acquire()
+        except OSError as error:
+            raise _disk_error(error, path) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def clean_tmp(self, *, older_than_s: float = 6 * 3600) -> None:
+        """Remove what killed runs left half-written.
+
+        Args:
+            older_than_s: Age in seconds that no living run's folder reaches untouched.
+        """
+        folder = self.root / "tmp"
+        if not folder.is_dir():
+            return
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > older_than_s:
+                    remove_tree(path)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every finished result."""
+        if not self.root.is_dir():
+            return
+        skip = {"work", "tmp", "locks", "damaged", "cache"}
+        for kind in sorted(p for p in self.root.iterdir() if p.is_dir() and p.name not in skip):
+            for path in sorted(kind.iterdir()):
+                entry = self.find(kind.name, path.name)
+                if entry is not None:
+                    yield entry
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder even when files in it are read-only; missing is fine."""
+
+    def writable_then_again(function: Callable[..., Any], name: str, _: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(name).parent.chmod(0o700)
+            Path(name).chmod(0o700)
+            function(name)
+
+    shutil.rmtree(path, onerror=writable_then_again)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield (posix name, path) of every file and link below a folder, sorted."""
+    for folder, names, files in os.walk(root):
+        names.sort()
+        base = Path(folder)
+        for name in sorted(files):
+            path = base / name
+            yield path.relative_to(root).as_posix(), path
+        for name in names:
+            path = base / name
+            if path.is_symlink():
+                yield path.relative_to(root).as_posix(), path
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    if path.is_symlink():
+        return {"link": os.readlink(path)}
+    info = path.stat()
+    return {
+        "size": info.st_size,
+        "sha256": file_sha256(path),
+        "executable": bool(info.st_mode & stat.S_IXUSR),
+    }
+
+
+def _disk_error(error: OSError, path: Path) -> StoreError:
+    import errno
+
+    if error.errno == errno.ENOSPC:
+        return StoreError(
+            "the disk is full",
+            where=str(path),
+            fix="free some space (`qbuild cache prune` frees the store's) and run again: "
+            "finished steps are kept",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StoreError(
+            f"the store cannot be written: {error.strerror}",
+            where=str(error.filename or path),
+            fix="choose another folder with --store or QBUILD_STORE",
+        )
+    return StoreError(
+        f"the store failed: {error.strerror or error}", where=str(error.filename or path)
+    )
