@@ -1,0 +1,468 @@
+"""Apply series to a pin: ``git am --3way``, always from the pristine tree, all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from qbuild.errors import PatchError
+from qbuild.patches.lint import Finding, lint_against_tree, lint_series, refuse
+from qbuild.patches.match import FileReport, Fit, State, fit, most_similar
+from qbuild.patches.model import Patch, Series
+from qbuild.patches.tree import Bench, Leaf
+
+Status = Literal[
+    "clean", "offset", "already upstream", "conflict", "file gone", "not reached: would apply",
+    "not reached: would not apply",
+]  # fmt: skip
+
+_MAX_SIMILAR = 2 * 1024 * 1024
+_ADVICE_UPSTREAM = "the source has this change already: drop the patch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliedPatch:
+    """What became of one patch.
+
+    Attributes:
+        series: Its series.
+        file: Its file name.
+        subject: First line of its message.
+        status: How it went.
+        detail: What a person should know beyond the status; may be empty.
+        files: File by file and hunk by hunk.
+        commit: The commit it became; empty when it made none.
+
+    """
+
+    series: str
+    file: str
+    subject: str
+    status: Status
+    detail: str = ""
+    files: tuple[FileReport, ...] = ()
+    commit: str = ""
+
+    @property
+    def applies(self) -> bool:
+        """Whether the series can go on after it."""
+        return self.status in ("clean", "offset", "already upstream", "not reached: would apply")
+
+    def as_json(self) -> dict[str, object]:
+        """Return the outcome for ``--json``."""
+        return {
+            "series": self.series,
+            "file": self.file,
+            "subject": self.subject,
+            "status": self.status,
+            "detail": self.detail,
+            "commit": self.commit,
+            "files": [
+                {
+                    "path": f.path,
+                    "state": f.state,
+                    "reason": f.reason,
+                    "similar": f.similar,
+                    "hunks": [
+                        {
+                            "number": h.number,
+                            "header": h.header,
+                            "state": h.state,
+                            "offset": h.offset,
+                            "reason": h.reason,
+                        }
+                        for h in f.hunks
+                    ],
+                }
+                for f in self.files
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchedTree:
+    """The source after all series.
+
+    Attributes:
+        commit: The patched commit: a pure function of the pin and the series.
+        tree: Its tree.
+        patches: What became of each patch, in order.
+        notes: Lint findings that are no errors.
+
+    """
+
+    commit: str
+    tree: str
+    patches: tuple[AppliedPatch, ...]
+    notes: tuple[Finding, ...] = ()
+
+
+class SeriesError(PatchError):
+    """A series does not apply; ``patches`` says what became of every patch of the run."""
+
+    def __init__(self, what: str, *, where: str, fix: str, patches: Sequence[AppliedPatch]) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.patches = tuple(patches)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the error with the outcome of every patch."""
+        return {**super().as_json(), "patches": [p.as_json() for p in self.patches]}
+
+
+@dataclass
+class _Source:
+    """The files of the tree as it stands, read from git when first asked for."""
+
+    bench: Bench
+    leaves: dict[str, Leaf]
+    overlay: dict[str, bytes | None] = field(default_factory=dict)
+
+    def read(self, path: str) -> bytes | None:
+        if path not in self.overlay:
+            leaf = self.leaves.get(path)
+            self.overlay[path] = (
+                self.bench.blobs([leaf.blob]).get(leaf.blob) if leaf is not None else None
+            )
+        return self.overlay[path]
+
+    def preload(self, paths: Sequence[str]) -> None:
+        ids = {path: self.leaves[path].blob for path in paths if path in self.leaves}
+        found = self.bench.blobs(ids.values())
+        for path in paths:
+            self.overlay[path] = found.get(ids[path]) if path in ids else None
+
+
+def apply_series(
+    repo: Path,
+    commit: str,
+    series: Sequence[Series],
+    work: Path,
+    *,
+    keep: Path | None = None,
+    progress: Callable[[int, str], None] | None = None,
+) -> PatchedTree:
+    """Apply the series to ``commit`` and leave the patched files in ``work``.
+
+    ``repo`` is only read. Nothing appears at ``work`` unless every patch went in.
+
+    Args:
+        repo: Repository of ours that holds the pin.
+        commit: Full id of the pin.
+        series: What to apply, in order; none: ``work`` gets the pin as it is.
+        work: Folder to make; must not exist or be empty.
+        keep: Also leave the repository with the patched commit here (it borrows ``repo``'s
+            objects); must not exist.
+        progress: Called with the number of patches done and the name of the next.
+
+    Raises:
+        PatchError: A lint refused a patch, or a patch does not apply. In the second case it is
+            a :class:`SeriesError` that says what became of every patch.
+
+    """
+    notes = lint_series(series)
+    refuse(notes)
+    if work.exists() and (not work.is_dir() or any(work.iterdir())):
+        raise PatchError("the folder for the patched source is not empty", where=str(work))
+    work.parent.mkdir(parents=True, exist_ok=True)
+    with scratch(repo, commit, work.parent) as bench:
+        outcomes = run_series(bench, commit, series, progress=progress)
+        head = bench.head()
+        tree = bench.must(["rev-parse", "--verify", f"{head}^{{tree}}"])
+        bench.must(["checkout-index", "--all", "--force", "--quiet"])
+        _check_export(bench, head)
+        if work.exists():
+            work.rmdir()
+        bench.tree.rename(work)
+        if keep is not None:
+            bench.must_detached(head)
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            bench.git_dir.rename(keep)
+    return PatchedTree(
+        commit=head,
+        tree=tree,
+        patches=tuple(outcomes),
+        notes=tuple(f for f in notes if f.severity == "note"),
+    )
+
+
+@contextlib.contextmanager
+def scratch(repo: Path, commit: str, parent: Path | None = None) -> Iterator[Bench]:
+    """Give a bench with ``commit`` as its pristine state; it is gone when the context ends.
+
+    Raises:
+        PatchError: The repository does not have the commit.
+
+    """
+    root = Path(tempfile.mkdtemp(prefix=".qbuild-patch-", dir=parent))
+    try:
+        bench = Bench(root / "repo.git", root / "tree", repo)
+        bench.create()
+        bench.start(commit)
+        yield bench
+    finally:
+        remove(root)
+
+
+def remove(root: Path) -> None:
+    """Remove a folder; git writes objects read-only, which Windows minds."""
+
+    def writable(function: Callable[..., object], name: str, _: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(name).chmod(0o700)
+            function(name)
+
+    shutil.rmtree(root, onerror=writable)
+
+
+def run_series(
+    bench: Bench,
+    commit: str,
+    series: Sequence[Series],
+    *,
+    progress: Callable[[int, str], None] | None = None,
+    stop: bool = True,
+) -> list[AppliedPatch]:
+    """Run git am for each patch on the bench and return what became of each.
+
+    Args:
+        bench: Scratch repository that is at ``commit``.
+        commit: The pristine commit.
+        series: What to apply.
+        progress: Called with the number of patches done and the name of the next.
+        stop: Raise when a patch does not apply; otherwise report it and try the others
+            without it.
+
+    Raises:
+        PatchError: A patch would go through a symlink of the tree, or does not apply.
+
+    """
+    leaves = bench.leaves(commit)
+    refuse(lint_against_tree(series, leaves))
+    patches = [patch for one in series for patch in one.patches]
+    source = _Source(bench=bench, leaves=leaves)
+    source.preload(sorted({path for patch in patches for path in patch.mail.paths}))
+    outcomes: list[AppliedPatch] = []
+    failed = False
+    for index, patch in enumerate(patches):
+        if progress:
+            progress(index, patch.label)
+        before = fit(patch.mail, source.read)
+        if failed and stop:
+            outcomes.append(_not_reached(patch, before))
+            source.overlay.update(before.after)
+            continue
+        outcome = _am(bench, patch, before, source)
+        outcomes.append(outcome)
+        failed = failed or not outcome.applies
+    if progress:
+        progress(len(patches), "")
+    if failed and stop:
+        raise _error(outcomes)
+    return outcomes
+
+
+def _am(bench: Bench, patch: Patch, before: Fit, source: _Source) -> AppliedPatch:
+    """Apply one patch with git am and compare what it did with what the patch says."""
+    head = bench.head()
+    if before.state == "file gone":
+        # git would only say "does not exist in index"
+        return _failed(patch, before, source, "")
+    done = bench.run(
+        ["am", "--3way", "--quiet", "--no-keep-cr", "--no-scissors", "--no-gpg-sign",
+         "--keep-non-patch", "--patch-format=mbox"],
+        stdin=_for_git(patch),
+    )  # fmt: skip
+    if done.rc:
+        said = done.last_error
+        bench.run(["am", "--quit"])
+        bench.must(["read-tree", "--reset", head])
+        _empty(bench.tree)
+        return _failed(patch, before, source, said)
+    now = bench.head()
+    if now == head:
+        return _outcome(patch, "already upstream", _ADVICE_UPSTREAM, before)
+    touched = _touched(bench, head, now)
+    stray = sorted(touched - set(patch.mail.paths))
+    if stray:
+        raise PatchError(
+            f"git changed `{stray[0]}`, which patch {patch.label} does not name",
+            where=patch.label,
+            fix="report this: the patch reads differently to git than to qbuild",
+        )
+    source.leaves = bench.leaves(now)
+    source.preload(sorted(touched))
+    status: Status = "clean"
+    detail = ""
+    if before.state == "offset":
+        status, detail = "offset", _offsets(before)
+    elif before.state != "clean":
+        status = "offset"
+        detail = "the lines around it changed; merged three-way: check it, then refresh"
+    return _outcome(patch, status, detail, before, commit=now)
+
+
+def _for_git(patch: Patch) -> bytes:
+    """Return the mail as git am gets it: one mail, whatever its first line was."""
+    body = patch.mail.body
+    if body.startswith(b"From "):
+        body = body.partition(b"\n")[2]
+    return b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n" + body
+
+
+def _touched(bench: Bench, old: str, new: str) -> set[str]:
+    done = bench.run(["diff-tree", "-r", "-z", "--no-renames", "--name-only", old, new])
+    return {p.decode("utf-8", "surrogateescape") for p in done.out.split(b"\0") if p}
+
+
+def _outcome(
+    patch: Patch, status: Status, detail: str, how: Fit, *, commit: str = ""
+) -> AppliedPatch:
+    return AppliedPatch(
+        series=patch.series,
+        file=patch.file,
+        subject=patch.mail.subject,
+        status=status,
+        detail=detail,
+        files=how.files,
+        commit=commit,
+    )
+
+
+def _not_reached(patch: Patch, how: Fit) -> AppliedPatch:
+    ok = how.state in ("clean", "offset", "already upstream")
+    status: Status = "not reached: would apply" if ok else "not reached: would not apply"
+    return _outcome(patch, status, "" if ok else _first_reason(how.files), how)
+
+
+def _offsets(how: Fit) -> str:
+    moved = [
+        f"{file.path} hunk {hunk.number} by {hunk.offset:+d} lines"
+        for file in how.files
+        for hunk in file.hunks
+        if hunk.state == "offset"
+    ]
+    return ", ".join(moved)
+
+
+def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
+    """Describe a patch that git refused; a gone file gets its nearest likeness named."""
+    files = tuple(
+        _with_similar(file, patch, source) if file.state == "file gone" else file
+        for file in how.files
+    )
+    status: Status = "file gone" if how.state == "file gone" else "conflict"
+    detail = _first_reason(files)
+    if not detail:
+        # every hunk has a place of its own, yet git could not put them in
+        detail = f"does not apply: {said or 'git am refused it'}"
+    return AppliedPatch(
+        series=patch.series,
+        file=patch.file,
+        subject=patch.mail.subject,
+        status=status,
+        detail=detail,
+        files=files,
+    )
+
+
+def _first_reason(files: Sequence[FileReport]) -> str:
+    for file in files:
+        if file.state == "file gone":
+            hint = f"; `{file.similar}` has similar content" if file.similar else ""
+            return f"{file.path}: file gone{hint}"
+        for hunk in file.hunks:
+            if hunk.state == "conflict":
+                return f"{file.path}, hunk {hunk.number} ({hunk.header}): {hunk.reason}"
+        if file.state == "conflict":
+            return f"{file.path}: {file.reason}"
+    return ""
+
+
+def _with_similar(report: FileReport, patch: Patch, source: _Source) -> FileReport:
+    change = next(c for c in patch.mail.files if c.path == report.path)
+    suffix = Path(report.path).suffix
+    leaves = {p: leaf for p, leaf in source.leaves.items() if Path(p).suffix == suffix}
+    old = source.bench.blobs([change.old_blob]) if change.old_blob else {}
+    if old:
+        lines = next(iter(old.values())).decode("utf-8", "replace").split("\n")
+    else:
+        lines = [line for hunk in change.hunks for line in hunk.old]
+    found = source.bench.blobs(leaf.blob for leaf in leaves.values())
+    similar = most_similar(
+        report.path,
+        lines,
+        (
+            (path, found[leaf.blob])
+            for path, leaf in sorted(leaves.items())
+            if len(found.get(leaf.blob, b"")) in range(1, _MAX_SIMILAR)
+        ),
+    )
+    return FileReport(
+        path=report.path,
+        state=report.state,
+        reason=report.reason,
+        hunks=report.hunks,
+        similar=similar,
+    )
+
+
+def _error(outcomes: Sequence[AppliedPatch]) -> SeriesError:
+    bad = next(o for o in outcomes if not o.applies)
+    state: State | str = bad.status
+    table = "\n         ".join(
+        f"{o.series}/{o.file}: {'applied' if o.commit else o.status}"
+        + (f": {o.detail}" if o.detail and not o.commit else "")
+        for o in outcomes
+    )
+    return SeriesError(
+        f"patch {bad.series}/{bad.file} does not apply ({state}): {bad.detail}",
+        where=table,
+        fix="nothing was applied; `qbuild patch rebase` carries the series over, "
+        f"`qbuild patch explain {bad.series}/{bad.file}` says what it is for",
+        patches=outcomes,
+    )
+
+
+def _empty(folder: Path) -> None:
+    for child in list(folder.iterdir()):
+        if child.is_dir() and not child.is_symlink():
+            remove(child)
+        else:
+            child.unlink()
+
+
+def _check_export(bench: Bench, head: str) -> None:
+    """Compare what lies on disk with the patched tree, byte for byte.
+
+    git can report success and leave files alone (inside another repository, with odd
+    configuration): what will be compiled is checked, not what git said.
+    """
+    for path, leaf in bench.leaves(head).items():
+        if leaf.mode == "160000":
+            continue
+        file = bench.tree / path
+        data: bytes | None
+        if leaf.mode == "120000" and file.is_symlink():
+            data = str(file.readlink()).encode("utf-8", "surrogateescape")
+        else:
+            data = file.read_bytes() if file.is_file() else None
+        if data is None or _blob_id(data, len(leaf.blob)) != leaf.blob:
+            raise PatchError(
+                f"git did not write `{path}` as the patched commit has it",
+                where=str(bench.tree),
+                fix="check the disk and the git version, then run again",
+            )
+
+
+def _blob_id(data: bytes, digits: int) -> str:
+    name = "sha1" if digits == 40 else "sha256"
+    digest = hashlib.new(name, usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(data))
+    digest.update(data)
+    return digest.hexdigest()

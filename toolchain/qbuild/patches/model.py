@@ -1,0 +1,299 @@
+"""A patch series: ``series.toml`` says what each patch is for, the mails say what it does."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from qbuild.errors import PatchError
+from qbuild.patches.mail import Mail, parse
+from qbuild.recipe.convert import KeyProblem, build, suggest
+
+ProbeKind = Literal["export", "string", "help", "behaviour"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
+_DIGEST_FORMAT = b"qbuild-series-1\n"
+
+# TOML spelling → field name, where Python cannot have the same one
+_RENAMED = {"author-note": "author_note", "in": "place"}
+_SPELLED = {value: key for key, value in _RENAMED.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """How to see in a finished bundle that a patch is in it.
+
+    Attributes:
+        kind: ``export`` (a symbol in an export table), ``string`` (bytes in the binary),
+            ``help`` (a text in the tool's ``--help``) or ``behaviour`` (a named check that runs
+            the tool).
+        value: The symbol, text or name of the check; ``*`` with ``absent``: any export at all.
+        place: The binary, without suffix: ``llama``, ``llama-server``, … (``in`` in the file).
+            In a static bundle an ``export`` of a library is looked for in the executables.
+        absent: The value must *not* be there; a bundle without the binary passes.
+        os: Only bundles for this system are probed; empty: all.
+        linkage: Only bundles with this linkage are probed; empty: all.
+
+    """
+
+    kind: ProbeKind
+    value: str
+    place: str
+    absent: bool = False
+    os: Literal["", "linux", "windows"] = ""
+    linkage: Literal["", "shared", "static"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchEntry:
+    """One ``[[patch]]`` table.
+
+    Attributes:
+        file: Name of the mail beside ``series.toml``.
+        why: What goes wrong without it.
+        upstream: Links to upstream issues and pull requests; may be empty.
+        drop_when: When the patch can go.
+        touches: Every path the diff names; checked against it.
+        tests: What proves that it works.
+        probe: How ``verify`` sees it in a bundle.
+
+    """
+
+    file: str
+    why: str
+    upstream: tuple[str, ...]
+    drop_when: str
+    touches: tuple[str, ...]
+    tests: tuple[str, ...]
+    probe: Probe
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """``series.toml`` as written."""
+
+    name: str
+    summary: str
+    author_note: str = ""
+    requires: tuple[str, ...] = ()
+    patch: tuple[PatchEntry, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """One patch of a series: what is said about it, and what it does."""
+
+    series: str
+    entry: PatchEntry
+    mail: Mail
+
+    @property
+    def file(self) -> str:
+        """Name of the mail's file."""
+        return self.entry.file
+
+    @property
+    def label(self) -> str:
+        """How messages call the patch."""
+        return f"{self.series}/{self.entry.file}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A loaded series.
+
+    Attributes:
+        name: Name of its folder.
+        summary: One line that says what it is for.
+        patches: In the order in which they apply.
+        digest: sha256 of all that can change the patched tree: order, file names, mails.
+        author_note: Where the patches come from.
+        requires: Series that must be applied before this one.
+        path: Folder it was read from.
+
+    """
+
+    name: str
+    summary: str
+    patches: tuple[Patch, ...]
+    digest: str
+    author_note: str = ""
+    requires: tuple[str, ...] = ()
+    path: Path = field(default_factory=Path, compare=False)
+
+
+def known_series(root: Path) -> tuple[str, ...]:
+    """Return the names of the series in a patches folder."""
+    return tuple(sorted(path.parent.name for path in root.glob("*/series.toml")))
+
+
+def load_series(root: Path, name: str) -> Series:
+    """Return the series ``name`` from the patches folder ``root``.
+
+    Raises:
+        PatchError: There is no such series, its ``series.toml`` has a wrong key or value, or one
+            of its mails cannot be read; the message names file, line and key path.
+
+    """
+    folder = root / name
+    file = folder / "series.toml"
+    if not _NAME.fullmatch(name) or not file.is_file():
+        known = known_series(root)
+        raise PatchError(
+            f"there is no patch series `{name}`",
+            where=str(root),
+            fix=suggest(name, known) or f"one of: {', '.join(known) or '(none)'}",
+        )
+    table = _read(file, name)
+    patches = []
+    for index, entry in enumerate(table.patch):
+        label = f"{name}/{entry.file}"
+        try:
+            data = (folder / entry.file).read_bytes()
+        except FileNotFoundError:
+            raise PatchError(
+                f"patch file `{entry.file}` is missing",
+                where=f"{file}, patch.{index}.file",
+                fix=suggest(entry.file, [p.name for p in folder.glob("*.patch")]),
+            ) from None
+        except OSError as error:
+            raise PatchError(f"patch cannot be read: {error.strerror}", where=label) from None
+        patches.append(Patch(series=name, entry=entry, mail=parse(data, label)))
+    _check_stray(folder, table, file)
+    return Series(
+        name=name,
+        summary=table.summary,
+        patches=tuple(patches),
+        digest=_digest(patches),
+        author_note=table.author_note,
+        requires=table.requires,
+        path=folder,
+    )
+
+
+def _digest(patches: list[Patch]) -> str:
+    """Hash order, names and LF bytes: prose in series.toml does not change a build."""
+    total = hashlib.sha256(_DIGEST_FORMAT)
+    for patch in patches:
+        body = hashlib.sha256(patch.mail.body).hexdigest()
+        total.update(f"{patch.series}/{patch.file} {body}\n".encode())
+    return total.hexdigest()
+
+
+def _read(file: Path, name: str) -> _Table:
+    try:
+        text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        data = tomllib.loads(text)
+    except OSError as error:
+        raise PatchError(f"cannot be read: {error.strerror}", where=str(file)) from None
+    except UnicodeDecodeError as error:
+        raise PatchError("series.toml is not UTF-8", where=f"{file}, byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise PatchError(f"series.toml is not valid TOML: {error}", where=str(file)) from None
+    try:
+        table: _Table = build(_Table, _rename(data, ()))
+        _check(table, name)
+    except KeyProblem as problem:
+        raise _error(file, text, problem) from None
+    return table
+
+
+def _rename(data: Any, path: tuple[str, ...]) -> Any:
+    """Give keys the names the dataclasses have."""
+    if isinstance(data, Mapping):
+        for key in data:
+            if key in _SPELLED:
+                raise KeyProblem((*path, key), "is not a key of this table",
+                                 f"did you mean `{_SPELLED[key]}`?")  # fmt: skip
+        return {_RENAMED.get(k, k): _rename(v, (*path, k)) for k, v in data.items()}
+    if isinstance(data, list):
+        return [_rename(v, (*path, str(i))) for i, v in enumerate(data)]
+    return data
+
+
+def _check(table: _Table, name: str) -> None:
+    """Check what types cannot say."""
+    if table.name != name:
+        raise KeyProblem(("name",), f"is `{table.name}` but the folder is `{name}`",
+                         "make them equal")  # fmt: skip
+    if not table.summary.strip() or "\n" in table.summary:
+        raise KeyProblem(("summary",), "must be one line of text")
+    if not table.patch:
+        raise KeyProblem(("patch",), "must list at least one patch")
+    for index, entry in enumerate(table.patch):
+        where = ("patch", str(index))
+        if not _FILE.fullmatch(entry.file):
+            raise KeyProblem((*where, "file"), f"`{entry.file}` is not a plain name of a .patch")
+        if entry.file in [other.file for other in table.patch[:index]]:
+            raise KeyProblem((*where, "file"), f"`{entry.file}` is listed twice")
+        for key in ("why", "drop_when"):
+            if not getattr(entry, key).strip():
+                raise KeyProblem((*where, key), "must say something")
+        for link in entry.upstream:
+            if not link.startswith("https://"):
+                raise KeyProblem((*where, "upstream"), f"`{link}` is not an https link")
+        if not entry.touches:
+            raise KeyProblem((*where, "touches"), "must list the files the patch changes")
+        if not entry.probe.value or not entry.probe.place:
+            key = "place" if entry.probe.value else "value"
+            raise KeyProblem((*where, "probe", key), "must not be empty")
+        if entry.probe.value == "*" and not (entry.probe.absent and entry.probe.kind == "export"):
+            raise KeyProblem((*where, "probe", "value"), "`*` needs kind `export` and `absent`")
+    for other in table.requires:
+        if other == name or not _NAME.fullmatch(other):
+            raise KeyProblem(("requires",), f"`{other}` is not the name of another series")
+
+
+def _check_stray(folder: Path, table: _Table, file: Path) -> None:
+    """A mail that nobody lists is a patch that somebody believes to be applied."""
+    listed = {entry.file for entry in table.patch}
+    stray = sorted(path.name for path in folder.glob("*.patch") if path.name not in listed)
+    if stray:
+        raise PatchError(
+            f"patch `{stray[0]}` is not listed",
+            where=str(file),
+            fix="add a [[patch]] table for it, or delete the file",
+        )
+
+
+def _error(file: Path, text: str, problem: KeyProblem) -> PatchError:
+    path = [_SPELLED.get(part, part) for part in problem.path]
+    fix = problem.fix
+    for spelled, known in _RENAMED.items():
+        fix = fix.replace(f"`{known}`", f"`{spelled}`") if fix else fix
+    line = _locate(text, path)
+    return PatchError(
+        f"`{'.'.join(path)}` {problem.message}",
+        where=f"{file}:{line}" if line else str(file),
+        fix=fix,
+    )
+
+
+def _locate(text: str, path: list[str]) -> int | None:
+    """Return the line a key stands on, or its patch's header line."""
+    best: int | None = None
+    patch = -1
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped == "[[patch]]":
+            patch += 1
+        elif stripped.startswith("[[") and path[0] not in stripped:
+            continue
+        if path[0] == "patch" and len(path) > 1:
+            inside = patch == int(path[1])
+            keys = path[2:]
+        else:
+            inside = patch == -1 or path[0] == "patch"
+            keys = path
+        if inside and best is None:
+            best = number if path[0] == "patch" and len(path) > 1 else None
+        if inside and keys and re.match(rf"\[?\[?\s*\"?{re.escape(keys[0])}\"?\s*[=\].]", stripped):
+            return number
+    return best
