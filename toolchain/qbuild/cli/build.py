@@ -1,0 +1,198 @@
+"""``qbuild [build] RECIPE``: from a recipe to a verified zip in ``dist/``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbuild.cli.common import add_build, add_recipe, make_plan, print_json, store
+from qbuild.console import Reporter
+from qbuild.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.builder import Record
+    from qbuild.plan import Plan
+    from qbuild.store import Store
+    from qbuild.verify.model import Verdict
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe and build options."""
+    add_recipe(parser)
+    add_build(parser)
+    parser.add_argument(
+        "--no-run", action="store_true", help="verify by reading only; run nothing of the zip"
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Build, verify and deliver the zip."""
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    plan = make_plan(args)
+    dist = Path(args.dist).absolute()
+    done = up_to_date(plan, dist)
+    if done is not None:
+        _tell(args, plan, dist, done, fresh=False)
+        return 0
+    from qbuild.builder import Builder, BuildOptions
+
+    home = store(args)
+    home.clean_tmp()
+    reporter.say(f"{plan.recipe.name}: {plan.recipe.summary}")
+    builder = Builder(
+        plan,
+        home,
+        reporter,
+        BuildOptions(
+            jobs=args.jobs,
+            offline=args.offline,
+            origins=_origins(args),
+            compiler_cache=not args.no_compiler_cache,
+            keep_work=args.keep_work,
+        ),
+    )
+    started = time.monotonic()
+    entry = builder.bundle()
+    zip_path = entry.path / plan.zip_name
+    verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
+    builder.record.seconds["verify"] = round(time.monotonic() - started, 2)
+    record = deliver(plan, zip_path, dist, verdict, builder.record)
+    _tell(args, plan, dist, record, fresh=True, verdict=verdict)
+    return 0
+
+
+def _origins(args: argparse.Namespace) -> tuple[str, ...]:
+    from qbuild import config
+
+    return config.source_origins(args.origin)
+
+
+def check(zip_path: Path, home: Store, reporter: Reporter, *, run: bool) -> Verdict:
+    """Return the verdict on a zip of ours.
+
+    Raises:
+        VerifyError: It does not keep a promise.
+    """
+    from qbuild.verify import verify_zip
+    from qbuild.verify.run import run_zip
+
+    reporter.say(f"verify: {zip_path.name}")
+    verdict = verify_zip(zip_path, reporter=reporter)
+    verdict.raise_if_failed()
+    if run:
+        verdict = verdict.with_checks(
+            run_zip(zip_path, cache_dir=home.root / "cache", reporter=reporter)
+        )
+        verdict.raise_if_failed()
+    return verdict
+
+
+def deliver(
+    plan: Plan, zip_path: Path, dist: Path, verdict: Verdict, record: Record
+) -> dict[str, Any]:
+    """Put the verified zip, its hash, verdict and build record into ``dist``.
+
+    Raises:
+        StoreError: The folder cannot be written.
+    """
+    import os
+    import shutil
+
+    from qbuild.store import file_sha256, write_atomically
+    from qbuild.verify.model import to_json
+
+    target = dist / plan.zip_name
+    aside = dist / f".{plan.zip_name}.part-{os.getpid()}"
+    try:
+        dist.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(zip_path, aside)
+        aside.replace(target)
+        info = target.stat()
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise StoreError(
+            f"cannot write the zip: {error.strerror}",
+            where=str(target),
+            fix="the finished zip is kept in the store; choose another --dist and run again",
+        ) from error
+    digest = file_sha256(target)
+    data: dict[str, Any] = {
+        "bundle": plan.bundle.key,
+        "zip": {
+            "name": plan.zip_name,
+            "sha256": digest,
+            "size": info.st_size,
+            "mtime_ns": info.st_mtime_ns,
+            "inode": info.st_ino,
+        },
+        "checks": {
+            "passed": sum(c.status == "passed" for c in verdict.checks),
+            "not_run": [c.title for c in verdict.not_run],
+        },
+        "host": plan.host,
+        "hermetic": record.hermetic,
+        "origin": record.origin,
+        "made": record.made,
+        "reused": record.reused,
+        "seconds": record.seconds,
+    }
+    write_atomically(dist / f"{plan.zip_name}.sha256", f"{digest}  {plan.zip_name}\n".encode())
+    write_atomically(dist / f"{plan.zip_name}.verdict.json", to_json(verdict).encode())
+    write_atomically(
+        dist / f"{plan.zip_name}.build.json",
+        (json.dumps(data, indent=2, sort_keys=True) + "\n").encode(),
+    )
+    return data
+
+
+def up_to_date(plan: Plan, dist: Path) -> dict[str, Any] | None:
+    """Return the build record of an unchanged, verified zip of this very plan, or nothing.
+
+    The zip is recognised by size, modification time and inode: reading it again would take
+    longer than the rest of the run.
+    """
+    target = dist / plan.zip_name
+    try:
+        data: dict[str, Any] = json.loads(
+            (dist / f"{plan.zip_name}.build.json").read_text(encoding="utf-8")
+        )
+        info = target.stat()
+        known = data["zip"]
+        same = (
+            data["bundle"] == plan.bundle.key
+            and known["size"] == info.st_size
+            and known["mtime_ns"] == info.st_mtime_ns
+            and known["inode"] == info.st_ino
+            and (dist / f"{plan.zip_name}.verdict.json").is_file()
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return data if same else None
+
+
+def _tell(
+    args: argparse.Namespace,
+    plan: Plan,
+    dist: Path,
+    data: dict[str, Any],
+    *,
+    fresh: bool,
+    verdict: Verdict | None = None,
+) -> None:
+    path = dist / plan.zip_name
+    if args.json:
+        print_json({**data, "path": str(path), "fresh": fresh})
+        return
+    if args.quiet:
+        return
+    if verdict is not None:
+        print(verdict.summary())
+    known = data["zip"]
+    state = "verified" if fresh else "up to date"
+    print(f"{path}  ({known['size'] / 1e6:.1f} MB, {state})\nsha256 {known['sha256']}")
+    for title in data["checks"]["not_run"]:
+        print(f"not run here: {title}")

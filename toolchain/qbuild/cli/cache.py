@@ -1,0 +1,101 @@
+"""``qbuild cache size|prune|verify``."""
+
+from __future__ import annotations
+
+import argparse
+
+from qbuild.cli.common import print_json, store
+from qbuild.console import Reporter
+from qbuild.errors import StoreError
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the action."""
+    parser.add_argument("action", choices=("size", "prune", "verify"), nargs="?", default="size")
+    parser.add_argument(
+        "--all", action="store_true", help="prune: fetched inputs and compiler caches, too"
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Show, free or check the store."""
+    return {"size": _size, "prune": _prune, "verify": _verify}[args.action](args, reporter)
+
+
+def _folder_size(path: object) -> int:
+    from pathlib import Path
+
+    total = 0
+    for item in Path(str(path)).rglob("*"):
+        try:
+            if item.is_file() and not item.is_symlink():
+                total += item.stat().st_size
+        except OSError:
+            continue
+    return total
+
+
+def _size(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    home = store(args)
+    folders = sorted(p for p in home.root.iterdir() if p.is_dir()) if home.root.is_dir() else []
+    sizes = {p.name: _folder_size(p) for p in folders}
+    if args.json:
+        print_json({"store": str(home.root), "bytes": sizes, "total": sum(sizes.values())})
+        return 0
+    print(home.root)
+    for name, size in sizes.items():
+        print(f"  {name:<12} {size / 1e6:10.1f} MB")
+    print(f"  {'all':<12} {sum(sizes.values()) / 1e6:10.1f} MB")
+    return 0
+
+
+def _prune(args: argparse.Namespace, reporter: Reporter) -> int:
+    from qbuild.store import remove_tree
+
+    home = store(args)
+    # Inputs are dear (a slow network), results are cheap: they can be made again offline.
+    kinds = ["tmp", "damaged", "work", "configure", "compile", "stage", "bundle", "patch"]
+    if args.all:
+        kinds += ["source", "wheel", "cache"]
+    freed = 0
+    for kind in kinds:
+        path = home.root / kind
+        if not path.is_dir():
+            continue
+        for item in sorted(path.iterdir()):
+            with home.lock("work" if kind == "work" else kind, item.name, reporter):
+                freed += _folder_size(item) if item.is_dir() else item.stat().st_size
+                if item.is_dir():
+                    remove_tree(item)
+                else:
+                    item.unlink()
+    if args.json:
+        print_json({"freed": freed})
+    else:
+        print(f"freed {freed / 1e6:.1f} MB in {home.root}")
+    return 0
+
+
+def _verify(args: argparse.Namespace, reporter: Reporter) -> int:
+    home = store(args)
+    entries = list(home.entries())
+    bad = []
+    with reporter.task("verify the store", total=len(entries), unit="items") as task:
+        for number, entry in enumerate(entries, start=1):
+            task.update(done=number, note=f"{entry.kind}/{entry.key[:12]}")
+            problem = home.damage(entry)
+            if problem:
+                bad.append({"kind": entry.kind, "key": entry.key, "problem": problem})
+    if args.json:
+        print_json({"entries": len(entries), "damaged": bad})
+    else:
+        for item in bad:
+            print(f"damaged: {item['kind']}/{item['key'][:12]}: {item['problem']}")
+        print(f"{len(entries)} entries, {len(bad)} damaged")
+    if bad:
+        if args.json:
+            return StoreError.exit_code
+        raise StoreError(
+            f"{len(bad)} damaged entries", where=str(home.root), fix="they are made again when used"
+        )
+    return 0

@@ -1,0 +1,111 @@
+"""Options and helpers that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from qbuild.lock import Lock
+    from qbuild.plan import Plan
+    from qbuild.recipe.model import Recipe
+    from qbuild.store import Store
+
+
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """Add the ways to name a recipe and to override parts of it."""
+    parser.add_argument("name", nargs="?", metavar="RECIPE", help="recipe name or .toml file")
+    parser.add_argument("--recipe", metavar="RECIPE", help="the same, as an option")
+    parser.add_argument("--os", metavar="OS", help="linux or windows, instead of the recipe's")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one recipe key, e.g. build.linkage=static; may be repeated",
+    )
+
+
+def add_build(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to build, none of which changes the zip."""
+    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="compilers at once")
+    parser.add_argument("--offline", action="store_true", help="use only what the store has")
+    parser.add_argument(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="PATH|URL",
+        help="try this place for the source first (clone, bare repository, sdist, URL)",
+    )
+    parser.add_argument(
+        "--no-compiler-cache", action="store_true", help="compile every file, reuse no object"
+    )
+    parser.add_argument(
+        "--keep-work", action="store_true", help="keep the build tree after success"
+    )
+    parser.add_argument("--dist", metavar="DIR", default="dist", help="output folder (dist)")
+
+
+def recipe_name(args: argparse.Namespace) -> str:
+    """Return the one recipe the command line names.
+
+    Raises:
+        UsageError: None or two different ones are named.
+    """
+    if args.name and args.recipe and args.name != args.recipe:
+        raise UsageError(f"two recipes named: `{args.name}` and `{args.recipe}`", fix="name one")
+    name = args.recipe or args.name
+    if not name:
+        raise UsageError("no recipe named", fix="e.g. `qbuild --recipe avx2`; see `qbuild list`")
+    return str(name)
+
+
+def load(args: argparse.Namespace) -> Recipe:
+    """Return the resolved recipe of the command line."""
+    from qbuild.recipe.load import load_recipe
+
+    return load_recipe(recipe_name(args), os=args.os, overrides=args.overrides)
+
+
+def load_lock(args: argparse.Namespace) -> Lock:
+    """Return the lockfile: ``--lockfile``, else qbuild's own."""
+    from qbuild import lock, resources
+
+    return lock.load_lock(Path(args.lockfile) if args.lockfile else resources.lockfile())
+
+
+def make_plan(args: argparse.Namespace) -> Plan:
+    """Return the plan of the command line's recipe on this host."""
+    from qbuild import host, plan
+
+    return plan.make_plan(
+        load(args),
+        load_lock(args),
+        host=host.platform_key(),
+        patches_root=Path(args.patches) if args.patches else None,
+    )
+
+
+def store(args: argparse.Namespace) -> Store:
+    """Return the store: ``--store``, QBUILD_STORE, else the user's cache folder."""
+    from qbuild.store import Store
+
+    root = args.store or os.environ.get("QBUILD_STORE")
+    if not root:
+        import platformdirs
+
+        root = platformdirs.user_cache_dir("qbuild", appauthor=False)
+    return Store(Path(root).absolute())
+
+
+def print_json(data: Any) -> None:
+    """Print data for machines on standard output."""
+    json.dump(data, sys.stdout, indent=2, sort_keys=True, ensure_ascii=False)
+    sys.stdout.write("\n")

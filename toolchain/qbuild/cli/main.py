@@ -1,0 +1,138 @@
+"""The ``qbuild`` program: find the command, run it, turn errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from qbuild import __version__
+from qbuild.errors import Interrupted, QbuildError, UsageError
+
+COMMANDS = {
+    "build": "make a verified zip from a recipe (the default command)",
+    "list": "list the recipes",
+    "show": "show one recipe, resolved",
+    "plan": "show the steps of a build, or a script of them",
+    "verify": "check a finished zip",
+    "reproduce": "build twice from scratch under varied conditions and compare",
+    "patch": "look after the patch series",
+    "lock": "check or move the pins",
+    "cache": "size, prune or verify the store",
+    "version": "print the version",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but its errors are qbuild's."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(message, fix=f"see `{self.prog} --help`")
+
+
+def _global_options() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    group = common.add_argument_group("everywhere")
+    group.add_argument("--json", action="store_true", help="machine-readable output")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
+    group.add_argument("--store", metavar="DIR", help="where results and caches are kept")
+    group.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
+    group.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
+    group.add_argument("--debug", action="store_true", help="show Python tracebacks")
+    return common
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed command line; only the named command's module is imported.
+
+    Raises:
+        UsageError: The command line is wrong.
+    """
+    words = list(argv)
+    name = _command_in(words)
+    if not words or words in (["-h"], ["--help"], ["help"]):
+        words, name = ["--help"], None
+    elif words in (["-V"], ["--version"]):
+        words, name = ["version"], "version"
+    elif name is None:
+        # `qbuild --recipe avx2` and `qbuild avx2` mean `qbuild build …`
+        words, name = ["build", *words], "build"
+    else:
+        words.remove(name)
+        words = [name, *words]
+    parser = _Parser(
+        prog="qbuild",
+        description="Turns a recipe for a machine into a verified, reproducible llama.cpp zip.",
+        epilog="`qbuild --recipe avx2` is short for `qbuild build --recipe avx2`. "
+        "Exit codes: see docs/reference/exit-codes.md.",
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"qbuild {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    common = _global_options()
+    for command, text in COMMANDS.items():
+        sub = commands.add_parser(
+            command, help=text, description=text[0].upper() + text[1:] + ".", parents=[common]
+        )
+        if command == name:
+            importlib.import_module(f"qbuild.cli.{command}").configure_parser(sub)
+    return parser.parse_args(words)
+
+
+_WITH_VALUE = frozenset(
+    {"--store", "--lockfile", "--patches", "--recipe", "--os", "--set", "--origin", "--dist"}
+    | {"-j", "--jobs"}
+)
+
+
+def _command_in(words: Sequence[str]) -> str | None:
+    """Return the first word that is a command's name and not an option's value."""
+    before = ""
+    for word in words:
+        if not word.startswith("-") and before not in _WITH_VALUE:
+            return word if word in COMMANDS else None
+        before = word
+    return None
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (the console script's entry point)."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    as_json, debug = "--json" in words, "--debug" in words
+    try:
+        args = parse(words)
+        from qbuild import console, process
+
+        process.raise_on_sigterm()
+        reporter = console.reporter(quiet=args.quiet or args.json)
+        module = importlib.import_module(f"qbuild.cli.{args.command}")
+        return int(module.execute(args, reporter))
+    except QbuildError as error:
+        return _fail(error, as_json=as_json, debug=debug)
+    except BrokenPipeError:
+        return 0
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Stopped":
+            stopped = Interrupted("stopped", fix="run the same command again: it carries on")
+            return _fail(stopped, as_json=as_json, debug=debug)
+        if isinstance(error, SystemExit) or debug or not isinstance(error, Exception):
+            raise
+        unexpected = QbuildError(
+            f"unexpected {type(error).__name__}: {error}",
+            fix="this is a fault in qbuild: run again with --debug and report what it prints",
+        )
+        return _fail(unexpected, as_json=as_json, debug=debug)
+
+
+def _fail(error: QbuildError, *, as_json: bool, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    if as_json:
+        from qbuild.cli.common import print_json
+
+        print_json(error.as_json())
+    else:
+        print(f"qbuild: {error.render()}", file=sys.stderr)
+    return error.exit_code

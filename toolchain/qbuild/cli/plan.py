@@ -1,0 +1,57 @@
+"""``qbuild plan RECIPE``."""
+
+from __future__ import annotations
+
+import argparse
+
+from qbuild.cli.common import add_recipe, make_plan, print_json
+from qbuild.console import Reporter
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe options and ``--script``."""
+    add_recipe(parser)
+    parser.add_argument(
+        "--script",
+        choices=("sh", "cmd", "ps1"),
+        help="print commands that give the same build by hand",
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    """Print the steps with their keys, or a script."""
+    plan = make_plan(args)
+    if args.script:
+        from qbuild.script import render
+
+        print(render(plan, args.script), end="")
+        return 0
+    if args.json:
+        print_json(
+            {
+                "recipe": plan.recipe.name,
+                "zip": plan.zip_name,
+                "steps": [
+                    {"kind": s.kind, "label": s.label, "key": s.key, "inputs": dict(s.inputs)}
+                    for s in plan.steps
+                ],
+            }
+        )
+        return 0
+    print(f"{plan.zip_name}\n")
+    details = {
+        "source": f"{plan.pin.commit[:9]} of {plan.pin.url}",
+        "patch": ", ".join(s.name for s in plan.series) or "(no series)",
+        "configure": f"{plan.toolchain.name}, {plan.recipe.target.cpu}, "
+        f"{plan.recipe.build.linkage}",
+        "compile": ", ".join(plan.recipe.build.targets),
+        "stage": "executables and libraries",
+        "bundle": "what the import tables ask for, licences, manifest, provenance, SBOM",
+    }
+    by_project = {w.project: w for w in plan.wheels}
+    for step in plan.steps:
+        wheel = by_project.get(step.label.removeprefix("wheel "))
+        text = f"{wheel.version}, {wheel.size / 1e6:.0f} MB" if wheel else details[step.kind]
+        print(f"{step.label:<18} {step.short}  {text}")
+    print(f"{'verify':<18} {'':12}  the finished zip, from its bytes")
+    return 0

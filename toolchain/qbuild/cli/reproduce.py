@@ -1,0 +1,153 @@
+"""``qbuild reproduce RECIPE``: two builds from scratch that differ in everything that must not
+matter, and a comparison of the two zips down to file and section."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from qbuild.cli.common import add_recipe, make_plan, print_json, store
+from qbuild.console import Reporter
+from qbuild.errors import ReproduceError, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What one of the two builds is surrounded by."""
+
+    folder: str
+    timezone: str
+    locale: str
+    umask: int
+    jobs: int
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe options."""
+    add_recipe(parser)
+    parser.add_argument("--dist", metavar="DIR", default="dist", help="where the report goes")
+    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="compilers at once")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep both build folders for a closer look"
+    )
+
+
+def conditions(jobs: int) -> tuple[Conditions, Conditions]:
+    """Return the two sets of conditions: unlike in every respect."""
+    return (
+        Conditions(folder="a", timezone="UTC", locale="C", umask=0o022, jobs=jobs),
+        Conditions(
+            folder="another place, much deeper/ü b",
+            timezone="Asia/Kathmandu",  # +05:45: neither hour nor minute agrees
+            locale="C.UTF-8",
+            umask=0o077,
+            jobs=jobs + 1,
+        ),
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Build twice, compare, report.
+
+    Raises:
+        ReproduceError: The zips differ.
+    """
+    from qbuild import compare, host
+    from qbuild.builder import Builder, BuildOptions
+
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    plan = make_plan(args)
+    home = store(args)
+    # Inputs are pinned by hash: both builds may read the same copies.
+    builder = Builder(plan, home, reporter, BuildOptions())
+    inputs = [builder.source(), *(builder.wheel(w) for w in plan.wheels)]
+    home.root.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=home.root))
+    zips = []
+    try:
+        for label, how in zip(("first", "second"), conditions(args.jobs or host.default_jobs()),
+                              strict=True):
+            reporter.say(
+                f"{label} build: -j{how.jobs}, TZ={how.timezone}, umask {how.umask:03o}, "
+                f"folder `{how.folder}`"
+            )
+            folder = scratch / how.folder
+            for entry in inputs:
+                _link_tree(entry.path, folder / "store" / entry.kind / entry.key)
+            _build(args, how, folder)
+            zips.append(folder / "dist" / plan.zip_name)
+        result = compare.compare_zips(*zips)
+        if args.json:
+            print_json(result.as_json())
+        if not result.identical:
+            raise ReproduceError(
+                f"two builds of {plan.zip_name} differ: {result.headline()}",
+                where="\n         ".join(result.lines()),
+                fix="the named inputs of the build leak into it" if not result.reasons
+                else "; ".join(result.reasons),
+            )
+        if not args.json:
+            print(f"identical: {plan.zip_name}\nsha256 {result.sha256[0]}")
+        return 0
+    finally:
+        if args.keep:
+            reporter.say(f"both builds are kept in {scratch}")
+        else:
+            from qbuild.store import remove_tree
+
+            remove_tree(scratch)
+
+
+def _link_tree(source: Path, dest: Path) -> None:
+    """Copy a store entry by hard links where the disk can."""
+    import shutil
+
+    def link(src: str, dst: str) -> None:
+        try:
+            os.link(src, dst, follow_symlinks=False)
+        except OSError:
+            shutil.copy2(src, dst, follow_symlinks=False)
+
+    shutil.copytree(source, dest, symlinks=True, copy_function=link)
+
+
+def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
+    """Run one build as its own process.
+
+    Raises:
+        ReproduceError: It failed; its own message was printed.
+    """
+    command = [sys.executable, "-m", "qbuild", "build", args.recipe or args.name, "--no-run"]
+    command += ["--store", str(folder / "store"), "--dist", str(folder / "dist")]
+    command += ["--no-compiler-cache", "--offline", "--jobs", str(how.jobs)]
+    for name, value in (("--os", args.os), ("--lockfile", args.lockfile),
+                        ("--patches", args.patches)):
+        command += [name, str(value)] if value else []
+    for item in args.overrides:
+        command += ["--set", item]
+    if args.json or args.quiet:
+        command.append("--quiet")
+    env: Mapping[str, str] = {
+        **os.environ,
+        "TZ": how.timezone,
+        "LC_ALL": how.locale,
+        "LANG": how.locale,
+    }
+    before = os.umask(how.umask)
+    try:
+        done = subprocess.run(command, env=env, check=False, stdout=sys.stderr)
+    finally:
+        os.umask(before)
+    if done.returncode != 0:
+        raise ReproduceError(
+            f"one of the two builds failed with exit code {done.returncode}",
+            where=str(folder),
+            fix="its message stands above",
+        )

@@ -1,0 +1,131 @@
+"""Configure: an init-cache file that spells out every option, and one CMake call without network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from qbuild.errors import ConfigureError
+from qbuild.lock import SourcePin
+from qbuild.recipe import isa
+from qbuild.recipe.model import CmakeValue, Recipe
+
+FORMAT = 1
+
+_FIXED: dict[str, CmakeValue] = {
+    # What upstream would download or look for at build time: all off. Names are the options in
+    # the pinned commit's CMakeLists.txt files.
+    "FETCHCONTENT_FULLY_DISCONNECTED": True,
+    "GGML_OPENMP_FETCH": False,
+    "LLAMA_BUILD_BORINGSSL": False,
+    "LLAMA_BUILD_LIBRESSL": False,
+    "LLAMA_LLGUIDANCE": False,
+    "LLAMA_OPENSSL": False,
+    "LLAMA_USE_PREBUILT_UI": False,
+    # What upstream would take from the build machine.
+    "GGML_NATIVE": False,
+    "GGML_CCACHE": False,
+    "LLAMA_USE_SYSTEM_GGML": False,
+    # ggml's own thread pool needs no OpenMP runtime in the bundle.
+    "GGML_OPENMP": False,
+    # What is not shipped.
+    "GGML_BUILD_EXAMPLES": False,
+    "GGML_BUILD_TESTS": False,
+    "LLAMA_BUILD_APP": False,
+    "LLAMA_BUILD_EXAMPLES": False,
+    "LLAMA_BUILD_TESTS": False,
+    # What is.
+    "GGML_CPU": True,
+    "LLAMA_BUILD_COMMON": True,
+    "LLAMA_BUILD_SERVER": True,
+    "LLAMA_BUILD_TOOLS": True,
+    # Binaries are taken from the build tree as they are: they must be final there.
+    "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
+    "CMAKE_COLOR_DIAGNOSTICS": False,
+}
+
+
+def cache_entries(recipe: Recipe, pin: SourcePin) -> dict[str, CmakeValue]:
+    """Return every CMake cache entry the recipe stands for, in a fixed order."""
+    entries = dict(_FIXED)
+    entries |= {
+        "BUILD_SHARED_LIBS": recipe.build.linkage == "shared",
+        "CMAKE_BUILD_TYPE": recipe.build.type,
+        "CMAKE_INSTALL_RPATH": "$ORIGIN" if recipe.target.os == "linux" else "",
+        "LLAMA_BUILD_COMMIT": pin.commit[:9],
+        # Upstream counts commits, which a shallow source cannot: 0 unless the lockfile knows.
+        "LLAMA_BUILD_NUMBER": pin.build_number or 0,
+        "LLAMA_BUILD_UI": recipe.build.ui,
+    }
+    if recipe.toolchain.name == "msvc":
+        suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
+        entries["CMAKE_MSVC_RUNTIME_LIBRARY"] = f"MultiThreaded{suffix}"
+    entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
+    entries |= recipe.build.options
+    return dict(sorted(entries.items()))
+
+
+def init_cache(entries: Mapping[str, CmakeValue]) -> str:
+    """Return the text of the file that ``cmake -C`` reads."""
+    lines = ["# Written by qbuild from the recipe; edits are lost."]
+    for name, value in entries.items():
+        if isinstance(value, bool):
+            kind, text = "BOOL", "ON" if value else "OFF"
+        else:
+            kind, text = "STRING", str(value).replace("\\", "\\\\").replace("$", "\\$")
+        lines.append(f'set({name} "{text}" CACHE {kind} "" FORCE)')
+    return "\n".join(lines) + "\n"
+
+
+def configure_command(cmake: Path, ninja: Path, work: Path) -> list[str]:
+    """Return CMake's command line for a work folder that holds ``src`` and the two files."""
+    return [
+        str(cmake),
+        "-S", str(work / "src"),
+        "-B", str(work / "build"),
+        "-G", "Ninja",
+        "-C", str(work / "cache.cmake"),
+        f"-DCMAKE_TOOLCHAIN_FILE={(work / 'toolchain.cmake').as_posix()}",
+        f"-DCMAKE_MAKE_PROGRAM={ninja.as_posix()}",
+        "-Wno-dev",
+    ]  # fmt: skip
+
+
+_ERROR = re.compile(r"^CMake Error.*(?:\n(?!CMake |--).*){0,8}", re.MULTILINE)
+_UNUSED = re.compile(r"Manually-specified variables were not used by the project:\s*((?:\n\s+\w+)+)")
+
+
+def first_error(log: str) -> str:
+    """Return CMake's first error message, or the log's end when it names none."""
+    match = _ERROR.search(log)
+    return match.group(0).strip() if match else "\n".join(log.strip().splitlines()[-8:])
+
+
+def check_options_known(entries: Mapping[str, CmakeValue], cache_text: str, recipe: Recipe) -> None:
+    """Check that the project declared each option the recipe sets.
+
+    CMake keeps an unknown ``-C`` entry in its cache without a word; a declared one gains the
+    project's help text.
+
+    Raises:
+        ConfigureError: The recipe sets an option that this llama.cpp does not have.
+    """
+    from qbuild.recipe.convert import suggest
+
+    helps: dict[str, str] = {}
+    text = ""
+    for line in cache_text.splitlines():
+        if line.startswith("//"):
+            text = line[2:]
+        elif match := re.match(r"([A-Za-z0-9_]+):\w+=", line):
+            helps[match.group(1)] = text
+            text = ""
+    declared = {name for name, line in helps.items() if line and "No help" not in line}
+    for name in recipe.build.options:
+        if name in entries and name.startswith(("GGML_", "LLAMA_")) and name not in declared:
+            raise ConfigureError(
+                f"this llama.cpp has no CMake option `{name}`",
+                where=f"recipe {recipe.name}: build.options.{name}",
+                fix=suggest(name, declared) or "see `option(…)` in llama.cpp's CMakeLists.txt",
+            )

@@ -1,0 +1,217 @@
+"""The plan: every step of a build with its inputs and key, worked out before anything runs.
+
+Pure: reads the recipe, the lockfile and the patch series; no network, no subprocess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbuild import cmake, resources
+from qbuild.lock import Lock, SourcePin, WheelPin
+from qbuild.recipe.load import as_dict
+from qbuild.recipe.model import Recipe
+from qbuild.store import step_key
+from qbuild.toolchains import get_toolchain
+
+if TYPE_CHECKING:
+    from qbuild.patches import Series
+    from qbuild.toolchains.base import Toolchain
+
+SOURCE_FORMAT = 1
+WHEEL_FORMAT = 1
+PATCH_FORMAT = 1
+COMPILE_FORMAT = 1
+STAGE_FORMAT = 1
+
+BUILD_TOOLS = ("cmake", "ninja")
+
+# What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
+_BUNDLE_CODE = (
+    "archive.py", "bundle.py", "closure.py", "manifest.py", "names.py", "provenance.py",
+    "readme.py", "sbom.py", "stage.py",
+)  # fmt: skip
+_BUNDLE_TABLES = ("third-party.toml", "windows-dlls.toml", "linux-libs.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step: what it is made from, and therefore its key."""
+
+    kind: str
+    label: str
+    key: str
+    inputs: Mapping[str, Any]
+
+    @property
+    def short(self) -> str:
+        """First characters of the key, for people."""
+        return self.key[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A resolved recipe with all its steps."""
+
+    recipe: Recipe
+    lock: Lock
+    pin: SourcePin
+    series: tuple[Series, ...]
+    toolchain: Toolchain
+    host: str
+    wheels: tuple[WheelPin, ...]
+    source: Step
+    wheel_steps: Mapping[str, Step]
+    patch: Step
+    configure: Step
+    compile: Step
+    stage: Step
+    bundle: Step
+    zip_name: str
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in the order they run; ``verify`` follows and is keyed by the zip's bytes."""
+        return (
+            self.source,
+            *self.wheel_steps.values(),
+            self.patch,
+            self.configure,
+            self.compile,
+            self.stage,
+            self.bundle,
+        )
+
+
+def _step(kind: str, inputs: Mapping[str, Any], label: str | None = None) -> Step:
+    return Step(kind=kind, label=label or kind, key=step_key(kind, inputs), inputs=inputs)
+
+
+def version_of(pin: SourcePin) -> str:
+    """Return the version in the zip's name: the build number when known, else ``g<sha9>``."""
+    return f"b{pin.build_number}" if pin.build_number else f"g{pin.commit[:9]}"
+
+
+def zip_name(recipe: Recipe, pin: SourcePin) -> str:
+    """Return ``llama-<version>-<recipe>-<os>-<arch>.zip``."""
+    target = recipe.target
+    return f"llama-{version_of(pin)}-{recipe.name}-{target.os}-{target.arch}.zip"
+
+
+def digest_of_files(paths: list[Path]) -> str:
+    """Return one sha256 over the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        data = path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b""
+        digest.update(f"{path.name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def make_plan(
+    recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | None = None
+) -> Plan:
+    """Return the plan of a recipe.
+
+    Args:
+        recipe: The resolved recipe.
+        lock: All pins.
+        host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
+        patches_root: Folder of the series; the default is qbuild's own.
+
+    Raises:
+        LockError: A pin is missing.
+        PatchError: A series is missing or malformed.
+        ToolchainError: The toolchain cannot build this recipe.
+    """
+    from qbuild.patches import load_series
+
+    pin = lock.source(recipe.source.pin)
+    root = patches_root or resources.patches_dir()
+    series = tuple(load_series(root, name) for name in recipe.patches.series)
+    toolchain = get_toolchain(recipe.toolchain.name)
+    tools = tuple(lock.wheel(project, host) for project in BUILD_TOOLS)
+    wheels = (*tools, *toolchain.wheels(recipe, lock, host))
+
+    source = _step("source", {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree})
+    wheel_steps = {wheel.project: wheel_step(wheel) for wheel in wheels}
+    patch = _step(
+        "patch",
+        {
+            "format": PATCH_FORMAT,
+            "source": source.key,
+            "series": [[s.name, s.digest] for s in series],
+        },
+    )
+    entries = cmake.cache_entries(recipe, pin)
+    configure = _step(
+        "configure",
+        {
+            "format": cmake.FORMAT,
+            "patch": patch.key,
+            "toolchain": toolchain.describe(recipe, lock, host),
+            "tools": {wheel.project: wheel.sha256 for wheel in tools},
+            "cache": entries,
+        },
+    )
+    compiled = _step(
+        "compile",
+        {
+            "format": COMPILE_FORMAT,
+            "configure": configure.key,
+            "targets": list(recipe.build.targets),
+        },
+    )
+    stage = _step("stage", {"format": STAGE_FORMAT, "compile": compiled.key})
+    name = zip_name(recipe, pin)
+    bundle = _step(
+        "bundle",
+        {
+            "stage": stage.key,
+            "zip": name,
+            "recipe": as_dict(recipe),
+            "code": _bundle_code_digest(),
+        },
+    )
+    return Plan(
+        recipe=recipe,
+        lock=lock,
+        pin=pin,
+        series=series,
+        toolchain=toolchain,
+        host=host,
+        wheels=wheels,
+        source=source,
+        wheel_steps=wheel_steps,
+        patch=patch,
+        configure=configure,
+        compile=compiled,
+        stage=stage,
+        bundle=bundle,
+        zip_name=name,
+    )
+
+
+def wheel_step(wheel: WheelPin) -> Step:
+    """Return the step that fetches and unpacks one wheel."""
+    inputs: dict[str, Any] = {
+        "format": WHEEL_FORMAT,
+        "file": wheel.filename,
+        "sha256": wheel.sha256,
+    }
+    if wheel.project == "ziglang":
+        from qbuild.toolchains.zig import adjustments_digest
+
+        inputs["adjustments"] = adjustments_digest()
+    return _step("wheel", inputs, f"wheel {wheel.project}")
+
+
+def _bundle_code_digest() -> str:
+    package = Path(__file__).parent
+    return digest_of_files(
+        [package / name for name in _BUNDLE_CODE]
+        + [resources.data_dir() / name for name in _BUNDLE_TABLES]
+    )

@@ -1,0 +1,161 @@
+"""The default toolchain: clang, lld, libc++ and mingw-w64 from the pinned ``ziglang`` wheel.
+
+It needs nothing installed, builds Linux binaries for an old glibc and Windows binaries on UCRT.
+
+Three things about it are not obvious:
+
+* zig links libc++ statically into every shared library and keeps its symbols hidden. libc++'s
+  default on ELF compares exception types by the address of their name, so an exception thrown in
+  one library was seen to miss its ``catch`` in another. :data:`ADJUSTMENTS` switches the pinned
+  header to comparison by name (libc++'s own ``_LIBCPP_TYPEINFO_COMPARISON_IMPLEMENTATION`` 2,
+  what it uses on Windows anyway) before zig builds its libc++ from it.
+* ccache and CMake want a compiler that is one program, so ``cc`` and friends are small scripts.
+* zig builds the target's C runtime on first use and keeps it in its cache folder: minutes once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qbuild.errors import ToolchainError
+from qbuild.lock import Lock, WheelPin
+from qbuild.recipe.model import Recipe
+from qbuild.toolchains.base import Prepared, hide_paths, wants_windows, write_wrapper
+
+FORMAT = 1
+
+ADJUSTMENTS = (
+    (
+        "ziglang/lib/libcxx/include/typeinfo",
+        "#        else\n#          define _LIBCPP_TYPEINFO_COMPARISON_IMPLEMENTATION 1\n",
+        "#        else\n#          define _LIBCPP_TYPEINFO_COMPARISON_IMPLEMENTATION 2\n",
+        "exceptions must be caught across shared libraries that each carry libc++",
+    ),
+)
+"""(file in the wheel, text, replacement, why): applied once, when the wheel is unpacked."""
+
+def target_triple(recipe: Recipe) -> str:
+    """Return zig's name of the target, e.g. ``x86_64-linux-gnu.2.28``."""
+    if wants_windows(recipe):
+        return f"{recipe.target.arch}-windows-gnu"
+    return f"{recipe.target.arch}-linux-gnu.{recipe.target.glibc}"
+
+
+def adjust(tree: Path) -> None:
+    """Apply :data:`ADJUSTMENTS` to an unpacked wheel.
+
+    Raises:
+        ToolchainError: A file does not hold the expected text exactly once.
+    """
+    for name, old, new, why in ADJUSTMENTS:
+        path = tree / name
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if text.count(old) != 1:
+            raise ToolchainError(
+                f"the ziglang wheel's {name} is not the one that was reviewed ({why})",
+                where=name,
+                fix="use the ziglang version that qbuild.lock pins",
+            )
+        path.write_bytes(text.replace(old, new).encode())
+
+
+def adjustments_digest() -> str:
+    """Return the sha256 of :data:`ADJUSTMENTS`: part of the unpacked wheel's key."""
+    return hashlib.sha256(repr(ADJUSTMENTS).encode()).hexdigest()
+
+
+class Zig:
+    """Cross compiler from the ``ziglang`` wheel."""
+
+    name = "zig"
+
+    def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:  # noqa: ARG002
+        """Return the ziglang wheel."""
+        return (lock.wheel("ziglang", host),)
+
+    def describe(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:
+        """Return version, wheel hash, target and adjustments."""
+        (wheel,) = self.wheels(recipe, lock, host)
+        return {
+            "name": self.name,
+            "format": FORMAT,
+            "version": wheel.version,
+            "wheels": {wheel.filename: wheel.sha256},
+            "target": target_triple(recipe),
+            "adjustments": adjustments_digest(),
+        }
+
+    def prepare(
+        self, recipe: Recipe, *, unpacked: Mapping[str, Path], work: Path, cache_dir: Path
+    ) -> Prepared:
+        """Write the wrapper scripts and the toolchain file."""
+        zig = unpacked["ziglang"] / "ziglang" / "zig"
+        if not zig.is_file():
+            zig = zig.with_name("zig.exe")
+        if not zig.is_file():
+            raise ToolchainError("the ziglang wheel holds no zig program", where=str(zig.parent))
+        triple = target_triple(recipe)
+        windows = wants_windows(recipe)
+        compile_flags = ["-target", triple, *hide_paths(work)]
+        commands = {
+            "cc": ["cc", *compile_flags],
+            "c++": ["c++", *compile_flags],
+            "ar": ["ar"],
+            "ranlib": ["ranlib"],
+            "rc": ["rc"],
+        }
+        tools = {
+            tool: write_wrapper(work / "tools" / tool, [str(zig), *command])
+            for tool, command in commands.items()
+        }
+        lines = [
+            f"set(CMAKE_SYSTEM_NAME {'Windows' if windows else 'Linux'})",
+            f"set(CMAKE_SYSTEM_PROCESSOR {'AMD64' if windows else 'x86_64'})",
+            *(
+                f'set({variable} "{tools[tool].as_posix()}" CACHE FILEPATH "")'
+                for variable, tool in (
+                    ("CMAKE_C_COMPILER", "cc"),
+                    ("CMAKE_CXX_COMPILER", "c++"),
+                    ("CMAKE_AR", "ar"),
+                    ("CMAKE_RANLIB", "ranlib"),
+                    *((("CMAKE_RC_COMPILER", "rc"),) if windows else ()),
+                )
+            ),
+            *(
+                f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "-s")'
+                for kind in ("EXE", "SHARED", "MODULE")
+            ),
+            # Nothing of the build machine may be found.
+            "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
+            'set(CMAKE_FIND_ROOT_PATH "${CMAKE_CURRENT_LIST_DIR}/no-sysroot")',
+            *(
+                f"set(CMAKE_FIND_ROOT_PATH_MODE_{kind} ONLY)"
+                for kind in ("LIBRARY", "INCLUDE", "PACKAGE")
+            ),
+        ]
+        return Prepared(
+            toolchain_file="\n".join(lines) + "\n",
+            cache={},
+            env={
+                "ZIG_GLOBAL_CACHE_DIR": str(cache_dir / "zig"),
+                "ZIG_LOCAL_CACHE_DIR": str(cache_dir / "zig"),
+            },
+            licences=licences(unpacked["ziglang"], windows=windows),
+        )
+
+
+def licences(tree: Path, *, windows: bool) -> dict[str, Path]:
+    """Return the licence texts of the runtime parts that zig links into every binary."""
+    lib = tree / "ziglang" / "lib"
+    found = {
+        "zig-LICENSE.txt": tree / "ziglang" / "LICENSE",
+        "libcxx-LICENSE.txt": lib / "libcxx" / "LICENSE.TXT",
+        "libcxxabi-LICENSE.txt": lib / "libcxxabi" / "LICENSE.TXT",
+        "libunwind-LICENSE.txt": lib / "libunwind" / "LICENSE.TXT",
+    }
+    if windows:
+        found["mingw-w64-COPYING.txt"] = lib / "libc" / "mingw" / "COPYING"
+    return {name: path for name, path in found.items() if path.is_file()}
