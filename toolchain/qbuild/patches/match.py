@@ -44,6 +44,7 @@ class FileReport:
     reason: str = ""
     hunks: tuple[HunkReport, ...] = ()
     similar: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +121,8 @@ def _fit_file(change: FileChange, read: Read) -> tuple[FileReport, dict[str, byt
     state: State = _overall(r.state for r in reports) if reports else "clean"
     if state == "conflict" and reports:
         reason = next((r.reason for r in reports if r.state == "conflict"), "partly upstream")
-        if b"\r\n" in before:
-            reason += "; the file in the tree has CRLF line ends"
-        return _report(change, state, reason, reports), {}
+        note = "the file in the tree has CRLF line ends" if b"\r\n" in before else ""
+        return _report(change, state, reason, reports, note), {}
     if change.kind == "delete" and lines and state != "already upstream":
         return _report(change, "conflict", "the file has grown", reports), {}
     if state == "already upstream":
@@ -134,9 +134,13 @@ def _fit_file(change: FileChange, read: Read) -> tuple[FileReport, dict[str, byt
 
 
 def _report(
-    change: FileChange, state: State, reason: str = "", hunks: Sequence[HunkReport] = ()
+    change: FileChange,
+    state: State,
+    reason: str = "",
+    hunks: Sequence[HunkReport] = (),
+    note: str = "",
 ) -> FileReport:
-    return FileReport(path=change.path, state=state, reason=reason, hunks=tuple(hunks))
+    return FileReport(path=change.path, state=state, reason=reason, hunks=tuple(hunks), note=note)
 
 
 def fit_hunks(hunks: Sequence[Hunk], lines: list[str]) -> tuple[list[HunkReport], list[str]]:
