@@ -27,6 +27,17 @@ class Prepared:
     """Name in the bundle's ``licenses/`` → licence text of what the toolchain links in."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a toolchain puts into a work folder; pure, so that a script can show it."""
+
+    wrappers: Mapping[str, Sequence[str]]
+    """Name below ``tools/`` → command that it runs."""
+    toolchain_file: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    cache: Mapping[str, bool | int | str] = field(default_factory=dict)
+
+
 class Toolchain(Protocol):
     """One way to compile.
 
@@ -47,6 +58,18 @@ class Toolchain(Protocol):
 
         Raises:
             ToolchainError: It cannot build this recipe, or is not on this machine.
+        """
+
+    def layout(
+        self, recipe: Recipe, *, programs: Mapping[str, str], work: str, cache_dir: str
+    ) -> Layout:
+        """Return wrappers and toolchain file for a work folder; touches nothing.
+
+        Args:
+            recipe: What is built.
+            programs: Name of each program it runs (``zig``) → path, as the wrapper writes it.
+            work: Folder of the build, with forward slashes.
+            cache_dir: Folder for the toolchain's own cache.
         """
 
     def prepare(
@@ -70,32 +93,64 @@ def wants_windows(recipe: Recipe) -> bool:
     return recipe.target.os == "windows"
 
 
-def hide_paths(work: Path) -> list[str]:
+def hide_paths(work: str) -> list[str]:
     """Return compiler flags that keep the build folder's name out of the binaries.
 
     Both spellings of the source folder are mapped: the absolute one that CMake writes, and the
     relative one that a compiler cache makes of it. They go into the wrapper, not into CMake's
     flags, so that a compiler cache sees equal command lines in different folders.
     """
-    root = work.as_posix()
     return [
-        f"-ffile-prefix-map={root}/src=.",
+        f"-ffile-prefix-map={work}/src=.",
         "-ffile-prefix-map=../src=.",
-        f"-ffile-prefix-map={root}/build=build",
+        f"-ffile-prefix-map={work}/build=build",
     ]
 
 
+def wrapper_text(command: Sequence[str], *, windows: bool) -> str:
+    """Return the text of a small program that runs ``command`` plus its own arguments."""
+    if windows:
+        return "@" + " ".join(f'"{part}"' for part in command) + " %*\r\n"
+    return f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'
+
+
 def write_wrapper(path: Path, command: Sequence[str]) -> Path:
-    """Write a small program that runs ``command`` plus its own arguments; return its path.
+    """Write a wrapper program and return its path.
 
     ccache and CMake want a compiler that is one program without fixed arguments.
     """
+    windows = host.system() == "windows"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if host.system() == "windows":
+    if windows:
         path = path.with_name(path.name + ".cmd")
-        text = "@" + " ".join(f'"{part}"' for part in command) + " %*\r\n"
-    else:
-        text = f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'
-    path.write_bytes(text.encode())
+    path.write_bytes(wrapper_text(command, windows=windows).encode())
     path.chmod(0o755)
     return path
+
+
+def write_layout(layout: Layout, work: Path, licences: Mapping[str, Path]) -> Prepared:
+    """Write a layout's wrappers and return it prepared."""
+    for name, command in layout.wrappers.items():
+        write_wrapper(work / "tools" / name, command)
+    return Prepared(
+        toolchain_file=layout.toolchain_file,
+        cache=layout.cache,
+        env=layout.env,
+        licences=licences,
+    )
+
+
+def tool_lines(variables: Mapping[str, str]) -> list[str]:
+    """Return toolchain-file lines that point CMake at wrappers beside the file."""
+    suffix = ".cmd" if host.system() == "windows" else ""
+    return [
+        f'set({variable} "${{CMAKE_CURRENT_LIST_DIR}}/tools/{tool}{suffix}" CACHE FILEPATH "")'
+        for variable, tool in variables.items()
+    ]
+
+
+def linker_lines(flags: str) -> list[str]:
+    """Return toolchain-file lines that give every link these flags first."""
+    return [
+        f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{flags}")' for kind in ("EXE", "SHARED", "MODULE")
+    ]

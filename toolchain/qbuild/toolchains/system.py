@@ -15,7 +15,15 @@ from typing import Any
 from qbuild.errors import ToolchainError
 from qbuild.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
-from qbuild.toolchains.base import Prepared, hide_paths, wants_windows, write_wrapper
+from qbuild.toolchains.base import (
+    Layout,
+    Prepared,
+    hide_paths,
+    linker_lines,
+    tool_lines,
+    wants_windows,
+    write_layout,
+)
 
 FORMAT = 1
 
@@ -76,26 +84,40 @@ class SystemCompiler:
             "programs": programs,
         }
 
+    def layout(
+        self,
+        recipe: Recipe,
+        *,
+        programs: Mapping[str, str],
+        work: str,
+        cache_dir: str,  # noqa: ARG002
+    ) -> Layout:
+        """Return the wrappers, which carry the path maps, and the toolchain file."""
+        flags = hide_paths(work)
+        link = "-s" if recipe.bundle.system_libstdcxx else "-s -static-libstdc++ -static-libgcc"
+        lines = [
+            *tool_lines({"CMAKE_C_COMPILER": "cc", "CMAKE_CXX_COMPILER": "c++"}),
+            *linker_lines(link),
+        ]
+        return Layout(
+            wrappers={"cc": [programs["cc"], *flags], "c++": [programs["c++"], *flags]},
+            toolchain_file="\n".join(lines) + "\n",
+        )
+
     def prepare(
         self,
         recipe: Recipe,
         *,
         unpacked: Mapping[str, Path],  # noqa: ARG002
         work: Path,
-        cache_dir: Path,  # noqa: ARG002
+        cache_dir: Path,
     ) -> Prepared:
         """Write the wrapper scripts and the toolchain file."""
         c, cxx = self._find(recipe)
-        flags = hide_paths(work)
-        cc = write_wrapper(work / "tools" / "cc", [str(c), *flags])
-        cpp = write_wrapper(work / "tools" / "c++", [str(cxx), *flags])
-        link = "-s" if recipe.bundle.system_libstdcxx else "-s -static-libstdc++ -static-libgcc"
-        lines = [
-            f'set(CMAKE_C_COMPILER "{cc}" CACHE FILEPATH "")',
-            f'set(CMAKE_CXX_COMPILER "{cpp}" CACHE FILEPATH "")',
-            *(
-                f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{link}")'
-                for kind in ("EXE", "SHARED", "MODULE")
-            ),
-        ]
-        return Prepared(toolchain_file="\n".join(lines) + "\n", cache={})
+        layout = self.layout(
+            recipe,
+            programs={"cc": str(c), "c++": str(cxx)},
+            work=work.as_posix(),
+            cache_dir=str(cache_dir),
+        )
+        return write_layout(layout, work, {})

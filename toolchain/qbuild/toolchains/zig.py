@@ -23,7 +23,15 @@ from typing import Any
 from qbuild.errors import ToolchainError
 from qbuild.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
-from qbuild.toolchains.base import Prepared, hide_paths, wants_windows, write_wrapper
+from qbuild.toolchains.base import (
+    Layout,
+    Prepared,
+    hide_paths,
+    linker_lines,
+    tool_lines,
+    wants_windows,
+    write_layout,
+)
 
 FORMAT = 1
 
@@ -88,6 +96,47 @@ class Zig:
             "adjustments": adjustments_digest(),
         }
 
+    def layout(
+        self, recipe: Recipe, *, programs: Mapping[str, str], work: str, cache_dir: str
+    ) -> Layout:
+        """Return the wrappers, which carry target and path maps, and the toolchain file."""
+        windows = wants_windows(recipe)
+        zig = programs["zig"]
+        flags = ["-target", target_triple(recipe), *hide_paths(work)]
+        variables = {
+            "CMAKE_C_COMPILER": "cc",
+            "CMAKE_CXX_COMPILER": "c++",
+            "CMAKE_AR": "ar",
+            "CMAKE_RANLIB": "ranlib",
+        } | ({"CMAKE_RC_COMPILER": "rc"} if windows else {})
+        lines = [
+            f"set(CMAKE_SYSTEM_NAME {'Windows' if windows else 'Linux'})",
+            f"set(CMAKE_SYSTEM_PROCESSOR {'AMD64' if windows else 'x86_64'})",
+            *tool_lines(variables),
+            *linker_lines("-s"),
+            # Nothing of the build machine may be found.
+            'set(CMAKE_FIND_ROOT_PATH "${CMAKE_CURRENT_LIST_DIR}/no-sysroot")',
+            "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
+            *(
+                f"set(CMAKE_FIND_ROOT_PATH_MODE_{kind} ONLY)"
+                for kind in ("LIBRARY", "INCLUDE", "PACKAGE")
+            ),
+        ]
+        return Layout(
+            wrappers={
+                "cc": [zig, "cc", *flags],
+                "c++": [zig, "c++", *flags],
+                "ar": [zig, "ar"],
+                "ranlib": [zig, "ranlib"],
+                "rc": [zig, "rc"],
+            },
+            toolchain_file="\n".join(lines) + "\n",
+            env={
+                "ZIG_GLOBAL_CACHE_DIR": f"{cache_dir}/zig",
+                "ZIG_LOCAL_CACHE_DIR": f"{cache_dir}/zig",
+            },
+        )
+
     def prepare(
         self, recipe: Recipe, *, unpacked: Mapping[str, Path], work: Path, cache_dir: Path
     ) -> Prepared:
@@ -97,53 +146,11 @@ class Zig:
             zig = zig.with_name("zig.exe")
         if not zig.is_file():
             raise ToolchainError("the ziglang wheel holds no zig program", where=str(zig.parent))
-        triple = target_triple(recipe)
-        windows = wants_windows(recipe)
-        compile_flags = ["-target", triple, *hide_paths(work)]
-        commands = {
-            "cc": ["cc", *compile_flags],
-            "c++": ["c++", *compile_flags],
-            "ar": ["ar"],
-            "ranlib": ["ranlib"],
-            "rc": ["rc"],
-        }
-        tools = {
-            tool: write_wrapper(work / "tools" / tool, [str(zig), *command])
-            for tool, command in commands.items()
-        }
-        lines = [
-            f"set(CMAKE_SYSTEM_NAME {'Windows' if windows else 'Linux'})",
-            f"set(CMAKE_SYSTEM_PROCESSOR {'AMD64' if windows else 'x86_64'})",
-            *(
-                f'set({variable} "{tools[tool].as_posix()}" CACHE FILEPATH "")'
-                for variable, tool in (
-                    ("CMAKE_C_COMPILER", "cc"),
-                    ("CMAKE_CXX_COMPILER", "c++"),
-                    ("CMAKE_AR", "ar"),
-                    ("CMAKE_RANLIB", "ranlib"),
-                    *((("CMAKE_RC_COMPILER", "rc"),) if windows else ()),
-                )
-            ),
-            *(
-                f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "-s")'
-                for kind in ("EXE", "SHARED", "MODULE")
-            ),
-            # Nothing of the build machine may be found.
-            "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
-            'set(CMAKE_FIND_ROOT_PATH "${CMAKE_CURRENT_LIST_DIR}/no-sysroot")',
-            *(
-                f"set(CMAKE_FIND_ROOT_PATH_MODE_{kind} ONLY)"
-                for kind in ("LIBRARY", "INCLUDE", "PACKAGE")
-            ),
-        ]
-        return Prepared(
-            toolchain_file="\n".join(lines) + "\n",
-            cache={},
-            env={
-                "ZIG_GLOBAL_CACHE_DIR": str(cache_dir / "zig"),
-                "ZIG_LOCAL_CACHE_DIR": str(cache_dir / "zig"),
-            },
-            licences=licences(unpacked["ziglang"], windows=windows),
+        layout = self.layout(
+            recipe, programs={"zig": str(zig)}, work=work.as_posix(), cache_dir=str(cache_dir)
+        )
+        return write_layout(
+            layout, work, licences(unpacked["ziglang"], windows=wants_windows(recipe))
         )
 
 
