@@ -365,8 +365,8 @@ def test_windows_gnu_only_changes_windows() -> None:
         for patch in series.patches[2:]
         for change in patch.mail.files
         for hunk in change.hunks
-        for line in hunk.new
-        if line not in hunk.old and line.strip()
+        for line in hunk.new[hunk.leading : len(hunk.new) - hunk.trailing]
+        if line.strip()
     ]
     guards = {"if (MINGW)", "if (DEFINED LLAMA_MTMD_SHARED)"}
     depth = 0

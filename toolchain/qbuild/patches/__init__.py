@@ -1,8 +1,9 @@
 """Patch series: load, lint, apply, watch for drift, carry over."""
 
-from qbuild.patches.apply import AppliedPatch, PatchedTree, SeriesError, apply_series
+from qbuild.patches.apply import apply_series
 from qbuild.patches.lint import Finding, lint_series
 from qbuild.patches.model import Patch, PatchEntry, Probe, Series, known_series, load_series
+from qbuild.patches.report import AppliedPatch, PatchedTree, SeriesError
 
 __all__ = [
     "AppliedPatch",

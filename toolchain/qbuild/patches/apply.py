@@ -10,110 +10,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from qbuild.errors import PatchError
-from qbuild.patches.lint import Finding, lint_against_tree, lint_series, refuse
-from qbuild.patches.match import FileReport, Fit, State, fit, most_similar
+from qbuild.patches import report
+from qbuild.patches.lint import lint_against_tree, lint_series, refuse
+from qbuild.patches.match import FileReport, Fit, fit, most_similar
 from qbuild.patches.model import Patch, Series
+from qbuild.patches.report import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.tree import Bench, Leaf
 
-Status = Literal[
-    "clean", "offset", "already upstream", "conflict", "file gone", "not reached: would apply",
-    "not reached: would not apply",
-]  # fmt: skip
-
 _MAX_SIMILAR = 2 * 1024 * 1024
-_ADVICE_UPSTREAM = "the source has this change already: drop the patch"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AppliedPatch:
-    """What became of one patch.
-
-    Attributes:
-        series: Its series.
-        file: Its file name.
-        subject: First line of its message.
-        status: How it went.
-        detail: What a person should know beyond the status; may be empty.
-        files: File by file and hunk by hunk.
-        commit: The commit it became; empty when it made none.
-
-    """
-
-    series: str
-    file: str
-    subject: str
-    status: Status
-    detail: str = ""
-    files: tuple[FileReport, ...] = ()
-    commit: str = ""
-
-    @property
-    def applies(self) -> bool:
-        """Whether the series can go on after it."""
-        return self.status in ("clean", "offset", "already upstream", "not reached: would apply")
-
-    def as_json(self) -> dict[str, object]:
-        """Return the outcome for ``--json``."""
-        return {
-            "series": self.series,
-            "file": self.file,
-            "subject": self.subject,
-            "status": self.status,
-            "detail": self.detail,
-            "commit": self.commit,
-            "files": [
-                {
-                    "path": f.path,
-                    "state": f.state,
-                    "reason": f.reason,
-                    "similar": f.similar,
-                    "hunks": [
-                        {
-                            "number": h.number,
-                            "header": h.header,
-                            "state": h.state,
-                            "offset": h.offset,
-                            "reason": h.reason,
-                        }
-                        for h in f.hunks
-                    ],
-                }
-                for f in self.files
-            ],
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class PatchedTree:
-    """The source after all series.
-
-    Attributes:
-        commit: The patched commit: a pure function of the pin and the series.
-        tree: Its tree.
-        patches: What became of each patch, in order.
-        notes: Lint findings that are no errors.
-
-    """
-
-    commit: str
-    tree: str
-    patches: tuple[AppliedPatch, ...]
-    notes: tuple[Finding, ...] = ()
-
-
-class SeriesError(PatchError):
-    """A series does not apply; ``patches`` says what became of every patch of the run."""
-
-    def __init__(self, what: str, *, where: str, fix: str, patches: Sequence[AppliedPatch]) -> None:
-        super().__init__(what, where=where, fix=fix)
-        self.patches = tuple(patches)
-
-    def as_json(self) -> dict[str, object]:
-        """Return the error with the outcome of every patch."""
-        return {**super().as_json(), "patches": [p.as_json() for p in self.patches]}
 
 
 @dataclass
@@ -257,7 +163,7 @@ def run_series(
             progress(index, patch.label)
         before = fit(patch.mail, source.read)
         if failed and stop:
-            outcomes.append(_not_reached(patch, before))
+            outcomes.append(report.not_reached(patch, before))
             source.overlay.update(before.after)
             continue
         outcome = _am(bench, patch, before, source)
@@ -266,7 +172,7 @@ def run_series(
     if progress:
         progress(len(patches), "")
     if failed and stop:
-        raise _error(outcomes)
+        raise report.error(outcomes)
     return outcomes
 
 
@@ -290,7 +196,7 @@ def _am(bench: Bench, patch: Patch, before: Fit, source: _Source) -> AppliedPatc
         return _failed(patch, before, source, said)
     now = bench.head()
     if now == head:
-        return _outcome(patch, "already upstream", _ADVICE_UPSTREAM, before)
+        return report.outcome(patch, "already upstream", ADVICE_UPSTREAM, before)
     touched = _touched(bench, head, now)
     stray = sorted(touched - set(patch.mail.paths))
     if stray:
@@ -304,11 +210,11 @@ def _am(bench: Bench, patch: Patch, before: Fit, source: _Source) -> AppliedPatc
     status: Status = "clean"
     detail = ""
     if before.state == "offset":
-        status, detail = "offset", _offsets(before)
+        status, detail = "offset", report.offsets(before)
     elif before.state != "clean":
         status = "offset"
         detail = "the lines around it changed; merged three-way: check it, then refresh"
-    return _outcome(patch, status, detail, before, commit=now)
+    return report.outcome(patch, status, detail, before, commit=now)
 
 
 def _lay_out(bench: Bench, leaves: Mapping[str, Leaf], paths: Sequence[str]) -> None:
@@ -332,36 +238,6 @@ def _touched(bench: Bench, old: str, new: str) -> set[str]:
     return {p.decode("utf-8", "surrogateescape") for p in done.out.split(b"\0") if p}
 
 
-def _outcome(
-    patch: Patch, status: Status, detail: str, how: Fit, *, commit: str = ""
-) -> AppliedPatch:
-    return AppliedPatch(
-        series=patch.series,
-        file=patch.file,
-        subject=patch.mail.subject,
-        status=status,
-        detail=detail,
-        files=how.files,
-        commit=commit,
-    )
-
-
-def _not_reached(patch: Patch, how: Fit) -> AppliedPatch:
-    ok = how.state in ("clean", "offset", "already upstream")
-    status: Status = "not reached: would apply" if ok else "not reached: would not apply"
-    return _outcome(patch, status, "" if ok else _first_reason(how.files), how)
-
-
-def _offsets(how: Fit) -> str:
-    moved = [
-        f"{file.path} hunk {hunk.number} by {hunk.offset:+d} lines"
-        for file in how.files
-        for hunk in file.hunks
-        if hunk.state == "offset"
-    ]
-    return ", ".join(moved)
-
-
 def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
     """Describe a patch that git refused; a gone file gets its nearest likeness named."""
     files = tuple(
@@ -369,7 +245,7 @@ def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
         for file in how.files
     )
     status: Status = "file gone" if how.state == "file gone" else "conflict"
-    detail = _first_reason(files)
+    detail = report.first_reason(files)
     if not detail:
         # every hunk has a place of its own, yet git could not put them in
         detail = f"does not apply: {said or 'git am refused it'}"
@@ -383,23 +259,9 @@ def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
     )
 
 
-def _first_reason(files: Sequence[FileReport]) -> str:
-    for file in files:
-        if file.state == "file gone":
-            hint = f"; `{file.similar}` has similar content" if file.similar else ""
-            return f"{file.path}: file gone{hint}"
-        for hunk in file.hunks:
-            if hunk.state == "conflict":
-                extra = f"; {file.note}" if file.note else ""
-                return f"{file.path}, hunk {hunk.number} ({hunk.header}): {hunk.reason}{extra}"
-        if file.state == "conflict":
-            return f"{file.path}: {file.reason}"
-    return ""
-
-
-def _with_similar(report: FileReport, patch: Patch, source: _Source) -> FileReport:
-    change = next(c for c in patch.mail.files if c.path == report.path)
-    suffix = Path(report.path).suffix
+def _with_similar(gone: FileReport, patch: Patch, source: _Source) -> FileReport:
+    change = next(c for c in patch.mail.files if c.path == gone.path)
+    suffix = Path(gone.path).suffix
     leaves = {p: leaf for p, leaf in source.leaves.items() if Path(p).suffix == suffix}
     old = source.bench.blobs([change.old_blob]) if change.old_blob else {}
     if old:
@@ -408,7 +270,7 @@ def _with_similar(report: FileReport, patch: Patch, source: _Source) -> FileRepo
         lines = [line for hunk in change.hunks for line in hunk.old]
     found = source.bench.blobs(leaf.blob for leaf in leaves.values())
     similar = most_similar(
-        report.path,
+        gone.path,
         lines,
         (
             (path, found[leaf.blob])
@@ -416,24 +278,7 @@ def _with_similar(report: FileReport, patch: Patch, source: _Source) -> FileRepo
             if len(found.get(leaf.blob, b"")) in range(1, _MAX_SIMILAR)
         ),
     )
-    return dataclasses.replace(report, similar=similar)
-
-
-def _error(outcomes: Sequence[AppliedPatch]) -> SeriesError:
-    bad = next(o for o in outcomes if not o.applies)
-    state: State | str = bad.status
-    table = "\n         ".join(
-        f"{o.series}/{o.file}: {'applied' if o.commit else o.status}"
-        + (f": {o.detail}" if o.detail and not o.commit else "")
-        for o in outcomes
-    )
-    return SeriesError(
-        f"patch {bad.series}/{bad.file} does not apply ({state}): {bad.detail}",
-        where=table,
-        fix="nothing was applied; `qbuild patch rebase` carries the series over, "
-        f"`qbuild patch explain {bad.series}/{bad.file}` says what it is for",
-        patches=outcomes,
-    )
+    return dataclasses.replace(gone, similar=similar)
 
 
 def _empty(folder: Path) -> None:

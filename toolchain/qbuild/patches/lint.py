@@ -15,7 +15,7 @@ from typing import Literal
 
 from qbuild.errors import ArchiveError, PatchError
 from qbuild.names import check_name, collisions
-from qbuild.patches.mail import FileChange
+from qbuild.patches.diff import FileChange
 from qbuild.patches.model import Patch, Series
 from qbuild.patches.tree import Leaf
 

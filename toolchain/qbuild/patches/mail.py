@@ -9,73 +9,16 @@ from __future__ import annotations
 import email.header
 import email.utils
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from qbuild.errors import PatchError
+from qbuild.patches.diff import Cursor, FileChange, sections
 
-Kind = Literal["modify", "add", "delete", "rename", "copy"]
-
-_SECTION = re.compile(r"diff --git (\S+) (\S+)")
-_INDEX = re.compile(r"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d{6}))?")
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)")
-_NO_EOL = "\\ No newline at end of file"
 _HEADERS = frozenset(
     {"from", "date", "subject", "mime-version", "content-type", "content-transfer-encoding",
      "message-id", "in-reply-to", "references"}
 )  # fmt: skip
 _MBOX_SEPARATOR = re.compile(r"From \S+ .*\d\d:\d\d:\d\d \d{4}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hunk:
-    """One changed place of a file.
-
-    Attributes:
-        number: 1-based position within its file's diff.
-        header: The ``@@`` line.
-        old_start: 1-based first line in the file before the change (0: the file is empty).
-        old: Lines before the change, each with its line end unless the file ends without one.
-        new: Lines after the change.
-        leading: How many context lines stand before the first change.
-        trailing: How many stand after the last.
-
-    """
-
-    number: int
-    header: str
-    old_start: int
-    old: tuple[str, ...]
-    new: tuple[str, ...]
-    leading: int
-    trailing: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileChange:
-    """What a patch does to one file."""
-
-    kind: Kind
-    old_path: str
-    new_path: str
-    old_mode: str | None = None
-    new_mode: str | None = None
-    mode_change: bool = False
-    old_blob: str | None = None
-    binary: bool = False
-    hunks: tuple[Hunk, ...] = ()
-    line: int = 0
-
-    @property
-    def path(self) -> str:
-        """The path a person knows the file by: where it is before the change, if it is."""
-        return self.new_path if self.kind == "add" else self.old_path
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Every path the change names, each once."""
-        return tuple(dict.fromkeys((self.old_path, self.new_path)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,30 +37,6 @@ class Mail:
     def paths(self) -> tuple[str, ...]:
         """Every path the patch names, sorted."""
         return tuple(sorted({path for change in self.files for path in change.paths}))
-
-
-@dataclass
-class _Cursor:
-    lines: Sequence[str]
-    name: str
-    at: int = 0
-    pending: list[str] = field(default_factory=list)
-
-    def peek(self) -> str | None:
-        return self.lines[self.at] if self.at < len(self.lines) else None
-
-    def take(self) -> str:
-        line = self.lines[self.at]
-        self.at += 1
-        return line
-
-    def error(self, what: str, *, line: int | None = None, fix: str | None = None) -> PatchError:
-        number = self.at if line is None else line
-        return PatchError(
-            what,
-            where=f"{self.name}, line {number}",
-            fix=fix or "write it anew with `qbuild patch edit` and `qbuild patch refresh`",
-        )
 
 
 def normalise(data: bytes, name: str) -> bytes:
@@ -170,10 +89,10 @@ def parse(data: bytes, name: str) -> Mail:
         raise PatchError(
             "patch is not UTF-8", where=f"{name}, byte {error.start}", fix="save it as UTF-8"
         ) from None
-    cursor = _Cursor(text.split("\n")[:-1], name)
+    cursor = Cursor(text.split("\n")[:-1], name)
     headers = _headers(cursor)
     message = _message(cursor)
-    files = tuple(_sections(cursor))
+    files = tuple(sections(cursor))
     if not files:
         raise cursor.error("patch changes no file")
     return Mail(
@@ -187,16 +106,16 @@ def parse(data: bytes, name: str) -> Mail:
 
 
 def _subject(raw: str) -> str:
-    """Return the subject as git am would make it: decoded, without ``[PATCH n/m]``."""
+    """Return the subject as ``git am --keep-non-patch`` makes it: without ``[PATCH n/m]``."""
     parts = email.header.decode_header(raw)
     text = "".join(
         part.decode(charset or "utf-8", "replace") if isinstance(part, bytes) else part
         for part, charset in parts
     )
-    return re.sub(r"^(?:\s*\[[^\]]*\])+\s*", "", text).strip()
+    return re.sub(r"^(?:\s*\[[^\]]*PATCH[^\]]*\])+\s*", "", text).strip()
 
 
-def _headers(cursor: _Cursor) -> dict[str, str]:
+def _headers(cursor: Cursor) -> dict[str, str]:
     """Read the mail's header; only what ``git format-patch`` writes is known."""
     if (first := cursor.peek()) is not None and _MBOX_SEPARATOR.match(first):
         cursor.take()
@@ -237,7 +156,7 @@ def _headers(cursor: _Cursor) -> dict[str, str]:
     return headers
 
 
-def _message(cursor: _Cursor) -> str:
+def _message(cursor: Cursor) -> str:
     """Read the commit message and the diffstat, up to the first ``diff --git``."""
     lines: list[str] = []
     in_stat = False
@@ -254,207 +173,3 @@ def _message(cursor: _Cursor) -> str:
                 raise cursor.error("a second set of mail headers in the message")
             lines.append(line)
     return "\n".join(lines).strip()
-
-
-def _sections(cursor: _Cursor) -> Iterator[FileChange]:
-    while (line := cursor.peek()) is not None:
-        if line.startswith("diff --git "):
-            yield _section(cursor)
-        elif line == "-- " or (line == "" and cursor.at == len(cursor.lines) - 1):
-            _signature(cursor)
-            return
-        else:
-            cursor.take()
-            raise cursor.error(
-                f"stray line between hunks: `{line[:60]}`",
-                fix="the counts in an @@ line are wrong, or text was added by hand; "
-                "write the patch anew with `qbuild patch refresh`",
-            )
-
-
-def _signature(cursor: _Cursor) -> None:
-    """Skip ``-- `` and git's version; more than that could be a diff again."""
-    cursor.take()
-    rest = [line for line in cursor.lines[cursor.at :] if line]
-    if len(rest) > 1 or any(line.startswith(("diff ", "--- ", "+++ ", "@@ ")) for line in rest):
-        raise cursor.error("text after the end of the patch")
-    cursor.at = len(cursor.lines)
-
-
-def _strip(path: str, prefix: str, cursor: _Cursor) -> str:
-    if path.startswith('"'):
-        raise cursor.error(f"quoted file name {path}", fix="use plain names in patches")
-    if not path.startswith(prefix):
-        raise cursor.error(f"file name `{path}` does not start with `{prefix}`")
-    return path[len(prefix) :]
-
-
-def _section(cursor: _Cursor) -> FileChange:
-    """Read one file's extended header and hunks."""
-    start = cursor.at + 1
-    header = cursor.take()
-    match = _SECTION.fullmatch(header)
-    if not match:
-        raise cursor.error("cannot read the file names", fix="no blanks or quotes in names")
-    old_path = _strip(match[1], "a/", cursor)
-    new_path = _strip(match[2], "b/", cursor)
-    kind: Kind = "modify"
-    old_mode = new_mode = old_blob = None
-    mode_change = binary = False
-    named: dict[str, str] = {}
-    while (line := cursor.peek()) is not None:
-        if line.startswith(("diff --git ", "--- ", "-- ", "@@ ")) or not line:
-            break
-        cursor.take()
-        word, _, rest = line.partition(" mode ")
-        if index := _INDEX.fullmatch(line):
-            old_blob, mode = index[1], index[3]
-            old_mode, new_mode = old_mode or mode, new_mode or mode
-        elif word == "new file":
-            kind, new_mode = "add", rest
-        elif word == "deleted file":
-            kind, old_mode = "delete", rest
-        elif word == "old":
-            mode_change, old_mode = True, rest
-        elif word == "new":
-            mode_change, new_mode = True, rest
-        elif line.startswith(("rename from ", "rename to ", "copy from ", "copy to ")):
-            verb, side, path = line.split(" ", 2)
-            kind = "rename" if verb == "rename" else "copy"
-            named[side] = path
-        elif line.startswith(("similarity index ", "dissimilarity index ")):
-            pass
-        elif line == "GIT binary patch" or line.startswith("Binary files "):
-            binary = True
-            _skip_binary(cursor)
-            break
-        else:
-            raise cursor.error(f"`{line[:60]}` is not a line of a git diff")
-    if kind in ("rename", "copy") and (named.get("from"), named.get("to")) != (old_path, new_path):
-        raise cursor.error("rename names other files than its diff line", line=start)
-    if kind not in ("rename", "copy") and old_path != new_path:
-        raise cursor.error("diff names two files but is no rename", line=start)
-    hunks = () if binary else _hunks(cursor, kind, old_path, new_path)
-    if not (hunks or binary or mode_change or kind != "modify"):
-        raise cursor.error(f"diff of `{old_path}` changes nothing", line=start)
-    return FileChange(
-        kind=kind,
-        old_path=old_path,
-        new_path=new_path,
-        old_mode=old_mode,
-        new_mode=new_mode,
-        mode_change=mode_change,
-        old_blob=old_blob,
-        binary=binary,
-        hunks=hunks,
-        line=start,
-    )
-
-
-def _skip_binary(cursor: _Cursor) -> None:
-    """Skip what a binary diff holds; the lints refuse it by name."""
-    while (line := cursor.peek()) is not None and not line.startswith("diff --git "):
-        if line == "-- ":
-            break
-        cursor.take()
-
-
-def _hunks(cursor: _Cursor, kind: Kind, old_path: str, new_path: str) -> tuple[Hunk, ...]:
-    """Read ``---``, ``+++`` and the hunks; unidiff checks the hunks' counts."""
-    line = cursor.peek()
-    if line is None or not line.startswith("--- "):
-        return ()
-    first = cursor.at
-    expected = (
-        "--- /dev/null" if kind == "add" else f"--- a/{old_path}",
-        "+++ /dev/null" if kind == "delete" else f"+++ b/{new_path}",
-    )
-    for wanted in expected:
-        line = cursor.peek()
-        if line is None or line.split("\t")[0] != wanted:
-            cursor.at += 1
-            raise cursor.error(f"expected `{wanted}`, found `{(line or '')[:80]}`")
-        cursor.take()
-    spans: list[tuple[int, int]] = []
-    while (line := cursor.peek()) is not None and line.startswith("@@ "):
-        begin = cursor.at
-        _take_hunk(cursor)
-        spans.append((begin, cursor.at))
-    if not spans:
-        raise cursor.error(f"diff of `{new_path}` has no hunk", line=first + 1)
-    _check_with_unidiff(cursor, first)
-    hunks = tuple(
-        _hunk(number, cursor.lines[begin:end], cursor, begin)
-        for number, (begin, end) in enumerate(spans, 1)
-    )
-    ends = 0
-    for hunk, (begin, _) in zip(hunks, spans, strict=True):
-        if hunk.old_start < ends:
-            raise cursor.error("hunks overlap or are out of order", line=begin + 1)
-        ends = hunk.old_start + len(hunk.old)
-    return hunks
-
-
-def _take_hunk(cursor: _Cursor) -> None:
-    match = _HUNK.fullmatch(cursor.take())
-    if not match:
-        raise cursor.error("cannot read this @@ line")
-    old, new = int(match[2] or 1), int(match[4] or 1)
-    while old > 0 or new > 0 or cursor.peek() == _NO_EOL:
-        line = cursor.peek()
-        if line is None:
-            raise cursor.error("patch ends inside a hunk")
-        cursor.take()
-        if line == _NO_EOL:
-            continue
-        if line[:1] not in ("+", "-", " "):
-            what = "blank context line lost its leading blank" if not line else "stray line in hunk"
-            raise cursor.error(f"{what}: `{line[:60]}`")
-        old -= line[0] != "+"
-        new -= line[0] != "-"
-    if old or new:
-        raise cursor.error("hunk is longer than its @@ line says")
-
-
-def _check_with_unidiff(cursor: _Cursor, first: int) -> None:
-    """Let a second parser read the same lines: both must agree that they are a diff."""
-    import unidiff
-
-    lines = [line + "\n" for line in cursor.lines[first : cursor.at]]
-    try:
-        parsed = unidiff.PatchSet(iter(lines))
-    except unidiff.UnidiffParseError as error:
-        raise cursor.error(f"not a unified diff: {error}", line=first + 1) from None
-    if len(parsed) != 1 or not all(hunk.is_valid() for hunk in parsed[0]):
-        raise cursor.error("hunk counts do not match their lines", line=first + 1)
-
-
-def _hunk(number: int, lines: Sequence[str], cursor: _Cursor, begin: int) -> Hunk:
-    match = _HUNK.fullmatch(lines[0])
-    assert match is not None
-    old: list[str] = []
-    new: list[str] = []
-    kinds: list[str] = []
-    for line in lines[1:]:
-        if line == _NO_EOL:
-            for side, marks in ((old, " -"), (new, " +")):
-                if kinds and kinds[-1] in marks:
-                    side[-1] = side[-1].removesuffix("\n")
-            continue
-        kinds.append(line[0])
-        if line[0] != "+":
-            old.append(line[1:] + "\n")
-        if line[0] != "-":
-            new.append(line[1:] + "\n")
-    changed = [i for i, mark in enumerate(kinds) if mark != " "]
-    if not changed:
-        raise cursor.error("hunk holds only context", line=begin + 1)
-    return Hunk(
-        number=number,
-        header=lines[0],
-        old_start=int(match[1]),
-        old=tuple(old),
-        new=tuple(new),
-        leading=changed[0],
-        trailing=len(kinds) - 1 - changed[-1],
-    )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qbuild.patches.mail import FileChange, Hunk, Mail
+from qbuild.patches.diff import FileChange, Hunk
+from qbuild.patches.mail import Mail
 
 HunkState = Literal["clean", "offset", "already upstream", "conflict"]
 State = Literal["clean", "offset", "already upstream", "conflict", "file gone"]
