@@ -122,11 +122,11 @@ def load_recipe(
                     suggest(system, ("linux", "windows")),
                 ),
             )
+        if not isinstance(per_os[system], Mapping):
+            raise _error(layers, KeyProblem(("os", system), "must be a table"))
     target = merged.get("target")
     chosen = target.get("os") if isinstance(target, Mapping) else None
     if isinstance(chosen, str) and chosen in per_os:
-        if not isinstance(per_os[chosen], Mapping):
-            raise _error(layers, KeyProblem(("os", chosen), "must be a table"))
         _merge(merged, per_os[chosen])
         _merge(merged, command_line)
     try:
