@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from qbuild import __version__
 from qbuild.errors import Interrupted, QbuildError, UsageError
@@ -27,12 +28,12 @@ COMMANDS = {
 class _Parser(argparse.ArgumentParser):
     """argparse, but its errors are qbuild's."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
         raise UsageError(message, fix=f"see `{self.prog} --help`")
 
 
-def _global_options() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+def _global_options() -> _Parser:
+    common = _Parser(add_help=False)
     group = common.add_argument_group("everywhere")
     group.add_argument("--json", action="store_true", help="machine-readable output")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")

@@ -23,8 +23,6 @@ class Prepared:
     """CMake cache entries beyond the recipe's."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of configure and compile."""
-    licences: Mapping[str, Path] = field(default_factory=dict)
-    """Name in the bundle's ``licenses/`` → licence text of what the toolchain links in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +85,9 @@ class Toolchain(Protocol):
             ToolchainError: A part is missing.
         """
 
+    def licences(self, recipe: Recipe, unpacked: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Return name in the bundle's ``licenses/`` → licence text of what it links in."""
+
 
 def wants_windows(recipe: Recipe) -> bool:
     """Return whether the bundle is for Windows."""
@@ -128,15 +129,12 @@ def write_wrapper(path: Path, command: Sequence[str]) -> Path:
     return path
 
 
-def write_layout(layout: Layout, work: Path, licences: Mapping[str, Path]) -> Prepared:
+def write_layout(layout: Layout, work: Path) -> Prepared:
     """Write a layout's wrappers and return it prepared."""
     for name, command in layout.wrappers.items():
         write_wrapper(work / "tools" / name, command)
     return Prepared(
-        toolchain_file=layout.toolchain_file,
-        cache=layout.cache,
-        env=layout.env,
-        licences=licences,
+        toolchain_file=layout.toolchain_file, cache=layout.cache, env=layout.env
     )
 
 

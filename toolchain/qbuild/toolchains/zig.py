@@ -149,20 +149,17 @@ class Zig:
         layout = self.layout(
             recipe, programs={"zig": str(zig)}, work=work.as_posix(), cache_dir=str(cache_dir)
         )
-        return write_layout(
-            layout, work, licences(unpacked["ziglang"], windows=wants_windows(recipe))
-        )
+        return write_layout(layout, work)
 
-
-def licences(tree: Path, *, windows: bool) -> dict[str, Path]:
-    """Return the licence texts of the runtime parts that zig links into every binary."""
-    lib = tree / "ziglang" / "lib"
-    found = {
-        "zig-LICENSE.txt": tree / "ziglang" / "LICENSE",
-        "libcxx-LICENSE.txt": lib / "libcxx" / "LICENSE.TXT",
-        "libcxxabi-LICENSE.txt": lib / "libcxxabi" / "LICENSE.TXT",
-        "libunwind-LICENSE.txt": lib / "libunwind" / "LICENSE.TXT",
-    }
-    if windows:
-        found["mingw-w64-COPYING.txt"] = lib / "libc" / "mingw" / "COPYING"
-    return {name: path for name, path in found.items() if path.is_file()}
+    def licences(self, recipe: Recipe, unpacked: Mapping[str, Path]) -> dict[str, Path]:
+        """Return the licence texts of the runtime parts that zig links into every binary."""
+        lib = unpacked["ziglang"] / "ziglang" / "lib"
+        found = {
+            "zig-LICENSE.txt": unpacked["ziglang"] / "ziglang" / "LICENSE",
+            "libcxx-LICENSE.txt": lib / "libcxx" / "LICENSE.TXT",
+            "libcxxabi-LICENSE.txt": lib / "libcxxabi" / "LICENSE.TXT",
+            "libunwind-LICENSE.txt": lib / "libunwind" / "LICENSE.TXT",
+        }
+        if wants_windows(recipe):
+            found["mingw-w64-COPYING.txt"] = lib / "libc" / "mingw" / "COPYING"
+        return {name: path for name, path in found.items() if path.is_file()}

@@ -1,0 +1,127 @@
+"""From the plan and its results to the facts a bundle states about itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qbuild import __version__
+from qbuild.facts import (
+    BundleFacts,
+    InputFile,
+    PatchFacts,
+    SeriesFacts,
+    SourceFacts,
+    ToolchainFacts,
+)
+from qbuild.lock import WheelPin
+from qbuild.plan import BUILD_TOOLS, Plan
+from qbuild.store import Entry
+
+
+def _input(wheel: WheelPin) -> InputFile:
+    return InputFile(
+        name=wheel.project, version=wheel.version, filename=wheel.filename, sha256=wheel.sha256
+    )
+
+
+def lock_subset(plan: Plan) -> dict[str, Any]:
+    """Return the pins this build used, as they stand in the lockfile."""
+    pin = plan.pin
+    source: dict[str, Any] = {
+        "name": pin.name,
+        "url": pin.url,
+        "commit": pin.commit,
+        "tree": pin.tree,
+        "date": pin.date,
+        "version": pin.version,
+    }
+    if pin.build_number:
+        source["build_number"] = pin.build_number
+    wheels = [
+        {
+            "project": w.project,
+            "version": w.version,
+            "filename": w.filename,
+            "sha256": w.sha256,
+            "size": w.size,
+        }
+        for w in plan.wheels
+    ]
+    return {"source": source, "wheels": wheels}
+
+
+def facts_of(plan: Plan, patched: Entry, compiled: Entry) -> BundleFacts:
+    """Return what the bundle's manifest, provenance, SBOM and README say."""
+    pin = plan.pin
+    subjects = {(p["series"], p["file"]): p["subject"] for p in patched.facts["patches"]}
+    series = tuple(
+        SeriesFacts(
+            name=s.name,
+            summary=s.summary,
+            digest=s.digest,
+            patches=tuple(
+                PatchFacts(
+                    file=p.file,
+                    subject=subjects.get((s.name, p.file), p.file),
+                    why=p.entry.why,
+                    sha256=hashlib.sha256(p.mail.body).hexdigest(),
+                )
+                for p in s.patches
+            ),
+        )
+        for s in plan.series
+    )
+    described = plan.configure.inputs["toolchain"]
+    return BundleFacts(
+        recipe=plan.recipe,
+        source=SourceFacts(
+            repository=pin.url.removesuffix(".git"),
+            commit=pin.commit,
+            tree=pin.tree,
+            version=pin.version,
+            date=pin.date,
+            build_number=pin.build_number,
+        ),
+        patched_commit=patched.facts["commit"],
+        patched_tree=patched.facts["tree"],
+        series=series,
+        toolchain=ToolchainFacts(
+            name=described["name"],
+            version=described["version"] or str(compiled.facts["compiler"]),
+            triple=described["target"],
+            inputs=tuple(_input(w) for w in plan.wheels if w.project not in BUILD_TOOLS),
+        ),
+        lock=lock_subset(plan),
+        cmake=plan.configure.inputs["cache"],
+        qbuild_version=__version__,
+        tools=tuple(_input(w) for w in plan.wheels if w.project in BUILD_TOOLS),
+    )
+
+
+def bundle_from_plan(
+    plan: Plan,
+    *,
+    staged: Path,
+    patched: Entry,
+    compiled: Entry,
+    unpacked: Mapping[str, Path],
+    dest: Path,
+) -> dict[str, Any]:
+    """Write the zip into ``dest`` and return its facts.
+
+    Raises:
+        BundleError: Something the binaries need is missing or forbidden.
+    """
+    from qbuild.bundle import make_bundle
+
+    result = make_bundle(
+        stage=staged,
+        source_tree=patched.path / "tree",
+        toolchain_licences=plan.toolchain.licences(plan.recipe, unpacked),
+        facts=facts_of(plan, patched, compiled),
+        dest_dir=dest,
+    )
+    return {"zip": result.zip.name, "sha256": result.sha256, "size": result.size}
