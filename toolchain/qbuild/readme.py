@@ -1,0 +1,273 @@
+"""``README.txt``: what a person reads who unpacked the zip and has neither Python nor git.
+
+Plain text, at most 78 columns, CRLF line ends for Windows so that any editor shows it right.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from qbuild.facts import BundleFacts
+from qbuild.third_party import Found
+
+FILE_NAME: Final = "README.txt"
+_WIDTH: Final = 78
+
+# First processors of each level of the x86-64 psABI, from the vendors' own product tables.
+_CPU: Final[Mapping[str, str]] = {
+    "x86-64": "any 64-bit Intel or AMD processor",
+    "x86-64-v2": (
+        "a processor with SSE4.2 and POPCNT: Intel Core of the first generation (Nehalem, 2008) "
+        "or newer, AMD FX (Bulldozer, 2011) or newer"
+    ),
+    "x86-64-v3": (
+        "a processor with AVX2, FMA, F16C and BMI2: Intel Core of the 4th generation (Haswell, "
+        "2013) or newer, AMD Ryzen or newer. Most Pentium and Celeron models before 2020 lack AVX2"
+    ),
+    "x86-64-v4": (
+        "a processor with AVX-512 (F, BW, CD, DQ, VL): Intel Xeon Scalable (Skylake-SP, 2017) or "
+        "newer, AMD Ryzen 7000 (Zen 4) or newer"
+    ),
+}
+
+
+def make_readme(facts: BundleFacts, found: Sequence[Found] = ()) -> bytes:
+    """Return the README of a bundle as UTF-8, with the line ends of its target system.
+
+    Args:
+        facts: What the bundle is.
+        found: Its third-party components, for the list of licences.
+
+    """
+    parts = [
+        _title(facts),
+        _needs(facts),
+        _start(facts),
+        _models(facts),
+        _features(facts),
+        _differences(facts),
+        _checks(facts),
+        _licences(found),
+    ]
+    lines = "\n\n".join(parts).rstrip().split("\n")
+    newline = "\r\n" if facts.windows else "\n"
+    return (newline.join(lines) + newline).encode()
+
+
+def _wrap(text: str, indent: str = "", first: str | None = None) -> str:
+    return textwrap.fill(
+        " ".join(text.split()),
+        _WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _section(title: str, paragraphs: Iterable[str]) -> str:
+    return "\n\n".join([f"{title}\n{'-' * len(title)}", *paragraphs])
+
+
+def _title(facts: BundleFacts) -> str:
+    source = facts.source
+    patched = "with the changes listed below" if facts.series else "unchanged"
+    head = f"{facts.name}\n{'=' * len(facts.name)}"
+    what = (
+        f"llama.cpp {source.version} (commit {source.commit[:9]} of {source.date}), {patched}, "
+        f"built by qbuild {facts.qbuild_version} from the recipe `{facts.recipe.name}`: "
+        f"{facts.recipe.summary.rstrip('.')}."
+    )
+    plain = (
+        "llama.cpp runs large language models on your own computer, without an account. Nothing "
+        "is installed: delete the folder and it is gone."
+    )
+    return "\n\n".join([head, _wrap(what), _wrap(plain)])
+
+
+def _needs(facts: BundleFacts) -> str:
+    target = facts.recipe.target
+    if facts.windows:
+        system = "Windows 10 or newer, 64 bit. No Visual C++ redistributable is needed."
+    else:
+        system = f"Linux, 64 bit, with glibc {target.glibc} or newer."
+    cpu = _CPU.get(target.cpu, target.cpu)
+    extra = f" with {', '.join(sorted(target.isa))}" if target.isa else ""
+    return _section(
+        "What it needs",
+        [
+            _wrap(system, "  ", "- "),
+            _wrap(
+                f"Processor level {target.cpu}{extra}: {cpu}. On an older processor the programs "
+                "stop at once, with `illegal instruction` or silently.",
+                "  ",
+                "- ",
+            ),
+            _wrap("Memory for the model: about the size of its file plus 1 to 2 GB.", "  ", "- "),
+        ],
+    )
+
+
+def _command(facts: BundleFacts, program: str, arguments: str) -> str:
+    name = f".\\{program}.exe" if facts.windows else f"./{program}"
+    return f"    {name} {arguments}"
+
+
+def _start(facts: BundleFacts) -> str:
+    targets = facts.recipe.build.targets
+    if facts.windows:
+        unpack = (
+            "Unpack the whole zip into a folder of its own (right click, Extract All) and keep "
+            "the files together. Open that folder, right click, Open in Terminal."
+        )
+    else:
+        unpack = (
+            "Unpack the whole zip into a folder of its own, keep the files together, and open a "
+            "terminal there. If your unpacker dropped the permissions: chmod +x llama-*"
+        )
+    model = "models\\model.gguf" if facts.windows else "models/model.gguf"
+    paragraphs = [_wrap(unpack)]
+    if "llama-cli" in targets:
+        paragraphs += [
+            "Chat in the terminal:",
+            _command(facts, "llama-cli", f"-m {model}"),
+        ]
+    if "llama-server" in targets:
+        serve = (
+            "Serve a model to programs that speak the OpenAI API"
+            + (" and to the browser" if facts.ui else "")
+            + ", on this computer only:"
+        )
+        paragraphs += [
+            _wrap(serve),
+            _command(facts, "llama-server", f"-m {model} --port 8080"),
+            _wrap("Its address is then http://127.0.0.1:8080; Ctrl-C ends it."),
+        ]
+    if "llama-bench" in targets:
+        paragraphs += [
+            "Measure the speed:",
+            _command(facts, "llama-bench", f"-m {model}"),
+        ]
+    others = sorted(set(targets) - {"llama-cli", "llama-server", "llama-bench"})
+    if others:
+        paragraphs.append(_wrap(f"Also here: {', '.join(others)}; each explains itself: --help"))
+    if facts.windows:
+        paragraphs.append(
+            _wrap(
+                "The programs are not signed. Windows SmartScreen may say it protected your PC: "
+                "More info, Run anyway, once you compared the zip's sha256 (below). If files "
+                "are blocked: right click the zip before unpacking, Properties, Unblock."
+            )
+        )
+    return _section("How to start", paragraphs)
+
+
+def _models(facts: BundleFacts) -> str:
+    if facts.https:
+        return _section(
+            "Where models come from",
+            [_wrap("Any .gguf file works; -hf <user>/<model> downloads one by HTTPS.")],
+        )
+    curl = "curl.exe" if facts.windows else "curl"
+    folder = "models\\model.gguf" if facts.windows else "models/model.gguf"
+    return _section(
+        "Where models come from",
+        [
+            _wrap(
+                "This build has no HTTPS: -hf, --model-url with https and other downloads by the "
+                "tools themselves are NOT available in it and end with `HTTPS is not supported`. "
+                "Fetch the model once with a browser (on the model's page: Files, then the "
+                "download arrow of a .gguf file), or from the terminal:"
+            ),
+            f'    mkdir models\n    {curl} -L -o {folder} "<address of the .gguf file>"',
+            _wrap("Then pass the file with -m. Any .gguf file works."),
+        ],
+    )
+
+
+def _features(facts: BundleFacts) -> str:
+    build = facts.recipe.build
+    ui = (
+        "llama-server's web UI is inside: open its address in a browser."
+        if facts.ui
+        else "llama-server's web UI is NOT inside; the API is. Use any chat program that speaks "
+        "the OpenAI API."
+    )
+    https = "HTTPS is inside." if facts.https else "HTTPS is not inside (see above)."
+    linkage = (
+        "Each tool is one file that can be copied alone."
+        if build.linkage == "static"
+        else "The tools share the libraries beside them: move them together."
+    )
+    return _section("What is inside", [_wrap(text, "  ", "- ") for text in (ui, https, linkage)])
+
+
+def _differences(facts: BundleFacts) -> str:
+    if not facts.series:
+        return _section(
+            "Differences from upstream",
+            [_wrap("None in the source; only build options were chosen.")],
+        )
+    paragraphs = []
+    for series in facts.series:
+        summary = f": {series.summary}" if series.summary else ""
+        paragraphs.append(_wrap(f"Series {series.name}{summary}"))
+        paragraphs += [
+            _wrap(f"{patch.subject.rstrip('.')}. Why: {patch.why}", "  ", "- ")
+            for patch in series.patches
+        ]
+    return _section("Differences from upstream", paragraphs)
+
+
+def _checks(facts: BundleFacts) -> str:
+    zip_name = f"{facts.name}.zip"
+    compare = (
+        f"certutil -hashfile {zip_name} SHA256"
+        if facts.windows
+        else f"sha256sum -c {zip_name}.sha256"
+    )
+    labels = []
+    if facts.windows:
+        labels.append(
+            "This bundle was NOT run on a real Windows by those who built it; where a check ran "
+            "it, that was under Wine on Linux."
+        )
+    if facts.gpu_validated is False:
+        labels.append("Its GPU code was NOT run on a real GPU by those who built it.")
+    elif facts.gpu_validated is None:
+        labels.append("It holds no GPU code: everything runs on the processor.")
+    os_flag = f" --os {facts.recipe.target.os}"
+    return _section(
+        "How to check it, and how to build it again",
+        [
+            "Compare the zip with the .sha256 file that came with it:",
+            f"    {compare}",
+            _wrap(
+                "manifest.json lists every file with its sha256, provenance.json says from what "
+                "it was made, sbom.cdx.json lists the parts. Whoever has qbuild checks all of it "
+                "and builds the same bytes again on the same kind of machine:"
+            ),
+            f"    qbuild verify {zip_name}\n"
+            f"    qbuild reproduce --recipe {facts.recipe.name}{os_flag}",
+            *[_wrap(label) for label in labels],
+        ],
+    )
+
+
+def _licences(found: Sequence[Found]) -> str:
+    width = max((len(item.component.name) for item in found), default=0)
+    lines = [f"    {item.component.name.ljust(width)}  {item.component.spdx}" for item in found]
+    return _section(
+        "Licences",
+        [
+            _wrap(
+                "llama.cpp is under the MIT licence. The parts inside and the licences they are "
+                "passed on under (texts in the folder licenses):"
+            ),
+            "\n".join(lines),
+        ]
+        if lines
+        else [_wrap("The texts are in the folder licenses.")],
+    )
