@@ -99,8 +99,16 @@ def apply_series(
 
 
 @contextlib.contextmanager
-def scratch(repo: Path, commit: str, parent: Path | None = None) -> Iterator[Bench]:
+def scratch(
+    repo: Path, commit: str, parent: Path | None = None, *, more: Sequence[Path] = ()
+) -> Iterator[Bench]:
     """Give a bench with ``commit`` as its pristine state; it is gone when the context ends.
+
+    Args:
+        repo: Repository of ours that holds the commit.
+        commit: Full id.
+        parent: Folder to work in; the default is the system's for temporary files.
+        more: Further repositories of ours whose objects git may need (three-way merges).
 
     Raises:
         PatchError: The repository does not have the commit.
@@ -108,7 +116,7 @@ def scratch(repo: Path, commit: str, parent: Path | None = None) -> Iterator[Ben
     """
     root = Path(tempfile.mkdtemp(prefix=".qbuild-patch-", dir=parent))
     try:
-        bench = Bench(root / "repo.git", root / "tree", repo)
+        bench = Bench(root / "repo.git", root / "tree", repo, *more)
         bench.create()
         bench.start(commit)
         yield bench

@@ -34,6 +34,8 @@ class HunkReport:
     reason: str = ""
     missing: str = ""
     """First line the hunk expects that the file does not have."""
+    upstream: str = ""
+    """The upstream commit that touched it, for the drift canary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,7 @@ class FileReport:
     hunks: tuple[HunkReport, ...] = ()
     similar: str | None = None
     note: str = ""
+    upstream: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qbuild.errors import PatchError
+from qbuild.lock import locate
 from qbuild.patches.mail import Mail, parse
 from qbuild.recipe.convert import KeyProblem, build, suggest
 
@@ -75,7 +76,7 @@ class PatchEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Table:
+class Table:
     """``series.toml`` as written."""
 
     name: str
@@ -150,7 +151,7 @@ def load_series(root: Path, name: str) -> Series:
             where=str(root),
             fix=suggest(name, known) or f"one of: {', '.join(known) or '(none)'}",
         )
-    table = _read(file, name)
+    table = read_table(file, name)
     patches = []
     for index, entry in enumerate(table.patch):
         label = f"{name}/{entry.file}"
@@ -186,7 +187,13 @@ def _digest(patches: list[Patch]) -> str:
     return total.hexdigest()
 
 
-def _read(file: Path, name: str) -> _Table:
+def read_table(file: Path, name: str) -> Table:
+    """Return what ``series.toml`` says, without looking at the mails.
+
+    Raises:
+        PatchError: It cannot be read, or a key or value is wrong.
+
+    """
     try:
         text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
         data = tomllib.loads(text)
@@ -197,7 +204,7 @@ def _read(file: Path, name: str) -> _Table:
     except tomllib.TOMLDecodeError as error:
         raise PatchError(f"series.toml is not valid TOML: {error}", where=str(file)) from None
     try:
-        table: _Table = build(_Table, _rename(data, ()))
+        table: Table = build(Table, _rename(data, ()))
         _check(table, name)
     except KeyProblem as problem:
         raise _error(file, text, problem) from None
@@ -217,7 +224,7 @@ def _rename(data: Any, path: tuple[str, ...]) -> Any:
     return data
 
 
-def _check(table: _Table, name: str) -> None:
+def _check(table: Table, name: str) -> None:
     """Check what types cannot say."""
     if table.name != name:
         raise KeyProblem(("name",), f"is `{table.name}` but the folder is `{name}`",
@@ -250,7 +257,7 @@ def _check(table: _Table, name: str) -> None:
             raise KeyProblem(("requires",), f"`{other}` is not the name of another series")
 
 
-def _check_stray(folder: Path, table: _Table, file: Path) -> None:
+def _check_stray(folder: Path, table: Table, file: Path) -> None:
     """A mail that nobody lists is a patch that somebody believes to be applied."""
     listed = {entry.file for entry in table.patch}
     stray = sorted(path.name for path in folder.glob("*.patch") if path.name not in listed)
@@ -267,33 +274,9 @@ def _error(file: Path, text: str, problem: KeyProblem) -> PatchError:
     fix = problem.fix
     for spelled, known in _RENAMED.items():
         fix = fix.replace(f"`{known}`", f"`{spelled}`") if fix else fix
-    line = _locate(text, path)
+    line = locate(text, path)
     return PatchError(
         f"`{'.'.join(path)}` {problem.message}",
         where=f"{file}:{line}" if line else str(file),
         fix=fix,
     )
-
-
-def _locate(text: str, path: list[str]) -> int | None:
-    """Return the line a key stands on, or its patch's header line."""
-    best: int | None = None
-    patch = -1
-    inside = False
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped == "[[patch]]":
-            patch += 1
-        elif stripped.startswith("[[") and path[0] not in stripped:
-            continue
-        if path[0] == "patch" and len(path) > 1:
-            inside = patch == int(path[1])
-            keys = path[2:]
-        else:
-            inside = patch == -1 or path[0] == "patch"
-            keys = path
-        if inside and best is None:
-            best = number if path[0] == "patch" and len(path) > 1 else None
-        if inside and keys and re.match(rf"\[?\[?\s*\"?{re.escape(keys[0])}\"?\s*[=\].]", stripped):
-            return number
-    return best

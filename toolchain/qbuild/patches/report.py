@@ -62,6 +62,7 @@ class AppliedPatch:
                     "state": f.state,
                     "reason": f.reason,
                     "similar": f.similar,
+                    "upstream": f.upstream,
                     "hunks": [
                         {
                             "number": h.number,
@@ -69,6 +70,7 @@ class AppliedPatch:
                             "state": h.state,
                             "offset": h.offset,
                             "reason": h.reason,
+                            "upstream": h.upstream,
                         }
                         for h in f.hunks
                     ],
@@ -171,3 +173,51 @@ def error(outcomes: Sequence[AppliedPatch]) -> SeriesError:
         f"`qbuild patch explain {bad.series}/{bad.file}` says what it is for",
         patches=outcomes,
     )
+
+
+def lines(patch: AppliedPatch) -> list[str]:
+    """Return a patch's line, and one for each place that is not as written."""
+    text = [f"{patch.series}/{patch.file}: {patch.status}"]
+    if patch.status == "already upstream":
+        text.append(f"  {patch.detail}")
+    for file in patch.files:
+        likeness = f"; `{file.similar}` has similar content" if file.similar else ""
+        if file.state == "file gone":
+            text.append(f"  {file.path}: file gone{likeness}{_by(file.upstream)}")
+        elif not file.hunks and file.state in ("conflict", "already upstream"):
+            text.append(f"  {file.path}: {file.reason or file.state}{_by(file.upstream)}")
+        for hunk in file.hunks:
+            if hunk.state == "clean":
+                continue
+            what = f"moved by {hunk.offset:+d} lines" if hunk.state == "offset" else hunk.state
+            reason = f": {hunk.reason}" if hunk.reason else ""
+            text.append(
+                f"  {file.path}, hunk {hunk.number} {hunk.header.split('@@')[1].strip()}: "
+                f"{what}{reason}{_by(hunk.upstream)}"
+            )
+    if (patch.status == "offset" and "three-way" in patch.detail) or (
+        not patch.applies and len(text) == 1
+    ):
+        text.append(f"  {patch.detail}")
+    return text
+
+
+def _by(upstream: str) -> str:
+    return f"  [{upstream}]" if upstream else ""
+
+
+def explained(patch: Patch) -> list[str]:
+    """Return what a person wants to know about a patch."""
+    entry = patch.entry
+    probe = entry.probe
+    where = " ".join(w for w in (probe.os, probe.linkage) if w)
+    return [
+        f"\n{entry.file}: {patch.mail.subject}",
+        f"  why:       {' '.join(entry.why.split())}",
+        f"  upstream:  {', '.join(entry.upstream) or 'nothing there yet'}",
+        f"  drop when: {' '.join(entry.drop_when.split())}",
+        f"  touches:   {', '.join(entry.touches)}",
+        f"  tests:     {', '.join(entry.tests) or '(none)'}",
+        f"  probe:     {probe.kind} `{probe.value}` {'not ' if probe.absent else ''}in "
+        f"{probe.place}" + (f" ({where} bundles)" if where else ""),
+    ]

@@ -49,14 +49,14 @@ class Bench:
     Args:
         git_dir: Where to make the repository.
         tree: The work tree; made when it is missing.
-        source: Bare repository that holds the pin.
+        sources: Repositories of ours to borrow from; the first holds the pin.
 
     """
 
-    def __init__(self, git_dir: Path, tree: Path, source: Path) -> None:
+    def __init__(self, git_dir: Path, tree: Path, *sources: Path) -> None:
         self.git_dir = git_dir.absolute()
         self.tree = tree.absolute()
-        self.source = source.absolute()
+        self.sources = tuple(source.absolute() for source in sources)
 
     def create(self) -> None:
         """Make the repository.
@@ -73,11 +73,18 @@ class Bench:
             raise PatchError(f"git init failed: {done.last_error}", where=str(self.git_dir))
         info = self.git_dir / "objects" / "info"
         info.mkdir(parents=True, exist_ok=True)
-        objects = object_dir(self.source)
-        (info / "alternates").write_bytes(os.fsencode(objects.as_posix()) + b"\n")
-        shallow = objects.parent / "shallow"
-        if shallow.is_file():
-            (self.git_dir / "shallow").write_bytes(shallow.read_bytes())
+        folders = [object_dir(source) for source in self.sources]
+        (info / "alternates").write_bytes(
+            b"".join(os.fsencode(folder.as_posix()) + b"\n" for folder in folders)
+        )
+        borders = {
+            line
+            for folder in folders
+            if (folder.parent / "shallow").is_file()
+            for line in (folder.parent / "shallow").read_bytes().split()
+        }
+        if borders:
+            (self.git_dir / "shallow").write_bytes(b"\n".join(sorted(borders)) + b"\n")
         (self.git_dir / "info").mkdir(exist_ok=True)
         (self.git_dir / "info" / "attributes").write_text(_ATTRIBUTES, newline="\n")
 
@@ -143,7 +150,7 @@ class Bench:
         if done.rc:
             raise PatchError(
                 f"the repository does not have {commit[:12]}: {done.last_error}",
-                where=str(self.source),
+                where=str(self.sources[0]),
             )
         leaves: dict[str, Leaf] = {}
         for record in done.out.split(b"\0"):

@@ -1,0 +1,361 @@
+"""``qbuild patch``: see how the series fit, edit them, carry them over."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbuild.cli.common import load_lock, print_json, store
+from qbuild.console import Reporter
+from qbuild.errors import PatchError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.patches import Series
+    from qbuild.patches.status import SeriesStatus
+
+_NAMES_HELP = "series; none named: the recipe's, or all"
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs."""
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
+    )
+    everywhere = _everywhere()
+
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
+        )
+
+    status = verb("status", "how each patch fits the pin")
+    _add_names(status)
+    _add_source(status)
+    check = verb("check", "how each patch fits another commit, and what upstream did to it")
+    _add_names(check)
+    _add_source(check)
+    check.add_argument("--against", required=True, metavar="REF", help="pin name, ref or commit")
+    check.add_argument(
+        "--strict",
+        action="store_true",
+        help="also fail when a patch moved or is upstream already",
+    )
+    edit = verb("edit", "make a work tree with a series as commits")
+    edit.add_argument("series", metavar="SERIES")
+    edit.add_argument("--dir", metavar="DIR", help="the work tree (default: SERIES-edit)")
+    _add_source(edit)
+    refresh = verb("refresh", "write a work tree's commits back as the series")
+    refresh.add_argument("--dir", metavar="DIR", default=".", help="the work tree (default: .)")
+    rebase = verb("rebase", "carry series over to another commit")
+    _add_names(rebase)
+    _add_source(rebase)
+    rebase.add_argument("--to", required=True, metavar="REF", help="pin name, ref or commit")
+    rebase.add_argument("--dir", metavar="DIR", help="the work tree (default: SERIES-rebase)")
+    explain = verb("explain", "why a patch is there, what it touches, what proves it")
+    explain.add_argument("name", metavar="NAME", help="series, SERIES/FILE or FILE")
+
+
+def _everywhere() -> argparse.ArgumentParser:
+    """Let the options of every command stand behind the verb, too, without a default of theirs."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument("--json", action="store_true", help="machine-readable output")
+    common.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
+    common.add_argument("--store", metavar="DIR", help="where results and caches are kept")
+    common.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
+    common.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
+    common.add_argument("--debug", action="store_true", help="show Python tracebacks")
+    return common
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="SERIES", help=_NAMES_HELP)
+    parser.add_argument("--recipe", metavar="R", help="the series of this recipe, in its order")
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pin", metavar="NAME", help="source pin of the lockfile")
+    parser.add_argument(
+        "--origin", action="append", default=[], metavar="PATH|URL", help="get the source here"
+    )
+    parser.add_argument("--offline", action="store_true", help="use only what the store has")
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Run the verb."""
+    run = {
+        "status": _status,
+        "check": _check,
+        "edit": _edit,
+        "refresh": _refresh,
+        "rebase": _rebase,
+        "explain": _explain,
+    }[args.verb]
+    return run(args, reporter)
+
+
+# -- what the verbs work on -------------------------------------------------------------------
+
+
+def _root(args: argparse.Namespace) -> Path:
+    from qbuild import resources
+
+    return Path(args.patches) if args.patches else resources.patches_dir()
+
+
+def _recipe(args: argparse.Namespace) -> Any:
+    from qbuild.recipe.load import load_recipe
+
+    return load_recipe(args.recipe) if getattr(args, "recipe", None) else None
+
+
+def _groups(args: argparse.Namespace) -> list[list[Series]]:
+    """Return the series to try together: the recipe's, or each named one on what it requires."""
+    from qbuild.patches import known_series, load_series
+    from qbuild.patches.export import requirements
+
+    root = _root(args)
+    recipe = _recipe(args)
+    if recipe is not None:
+        if args.names:
+            raise UsageError("name series or a recipe, not both")
+        return [[load_series(root, name) for name in recipe.patches.series]]
+    names = args.names or known_series(root)
+    loaded = [load_series(root, name) for name in names]
+    return [[*requirements(root, one), one] for one in loaded]
+
+
+def _source_repo(args: argparse.Namespace, reporter: Reporter) -> tuple[Path, str]:
+    """Return a repository of ours with the pin, and the pin's commit."""
+    recipe = _recipe(args)
+    name = args.pin or (recipe.source.pin if recipe is not None else "llama.cpp")
+    return _pinned(name, args, reporter)
+
+
+def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Path, str]:
+    from qbuild.plan import SOURCE_FORMAT
+    from qbuild.source import fetch_source
+    from qbuild.store import step_key
+
+    pin = load_lock(args).source(name)
+    inputs = {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree}
+    key = step_key("source", inputs)
+    where = store(args)
+    entry = where.get("source", key, reporter)
+    if entry is None:
+
+        def make(dest: Path) -> dict[str, Any]:
+            reporter.say(f"fetch: {pin.name} {pin.commit[:9]}")
+            got = fetch_source(
+                pin,
+                dest / "repo.git",
+                origins=tuple(args.origin),
+                offline=args.offline,
+                reporter=reporter,
+            )
+            return {"commit": got.commit, "tree": got.tree}
+
+        with where.lock("source", key, reporter):
+            entry = where.get("source", key, reporter)
+            if entry is None:
+                entry = where.put("source", key, inputs, make)
+    return entry.path / "repo.git", pin.commit
+
+
+def _other_repo(
+    ref: str, args: argparse.Namespace, reporter: Reporter, scratch: Path
+) -> tuple[Path, str]:
+    """Return a repository of ours with another pin or any upstream ref, and its commit.
+
+    A ref needs an origin that has it; what comes is checked object by object by git's fsck, but
+    no pin vouches for it: it is tried, never built.
+    """
+    from qbuild.patches.fetch import fetch_ref
+
+    lock = load_lock(args)
+    if ref in [pin.name for pin in lock.sources]:
+        return _pinned(ref, args, reporter)
+    if args.offline and not args.origin:
+        raise UsageError(
+            f"`{ref}` is no pin of the lockfile and --offline forbids fetching it",
+            fix=f"one of the pins: {', '.join(p.name for p in lock.sources)}; or --origin PATH",
+        )
+    recipe = _recipe(args)
+    pin = lock.source(args.pin or (recipe.source.pin if recipe is not None else "llama.cpp"))
+    origins = [*args.origin] or [pin.url]
+    return fetch_ref(ref, origins, scratch, pin.commit, reporter)
+
+
+# -- the verbs --------------------------------------------------------------------------------
+
+
+def _status(args: argparse.Namespace, reporter: Reporter) -> int:
+    from qbuild.patches.status import series_status
+
+    groups = _groups(args)
+    repo, commit = _source_repo(args, reporter)
+    results = [series_status(repo, commit, group) for group in groups]
+    return _report(args, commit, groups, results, strict=False)
+
+
+def _check(args: argparse.Namespace, reporter: Reporter) -> int:
+    import tempfile
+
+    from qbuild.patches.status import drift
+
+    groups = _groups(args)
+    repo, pin = _source_repo(args, reporter)
+    with tempfile.TemporaryDirectory(prefix="qbuild-ref-", ignore_cleanup_errors=True) as scratch:
+        other, commit = _other_repo(args.against, args, reporter, Path(scratch))
+        results = [drift(repo, pin, other, commit, group) for group in groups]
+    return _report(args, commit, groups, results, strict=args.strict)
+
+
+def _report(
+    args: argparse.Namespace,
+    commit: str,
+    groups: list[list[Series]],
+    results: list[SeriesStatus],
+    *,
+    strict: bool,
+) -> int:
+    from qbuild.patches import report
+
+    good = all(r.fresh if strict else r.applies for r in results)
+    code = 0 if good else PatchError.exit_code
+    if args.json:
+        data = [
+            {"series": [one.name for one in group], **result.as_json()}
+            for group, result in zip(groups, results, strict=True)
+        ]
+        print_json({"commit": commit, "exit_code": code, "results": data})
+        return code
+    print(f"against {commit[:12]}")
+    for group, result in zip(groups, results, strict=True):
+        # what a series merely stands on is reported with that series
+        shown = {one.name for one in (group if args.recipe else group[-1:])}
+        for patch in result.patches:
+            if patch.series in shown:
+                print("\n".join(report.lines(patch)))
+        for note in result.notes:
+            print(f"  note: {note.patch}: {note.file}: {note.message}")
+    if not good:
+        print(
+            "\n`qbuild patch rebase --to REF` carries a series over; see docs/how-to/own-patch.md"
+        )
+    return code
+
+
+def _edit(args: argparse.Namespace, reporter: Reporter) -> int:
+    from qbuild.patches import load_series
+    from qbuild.patches.export import check_free, edit_series, requirements
+
+    root = _root(args)
+    series = load_series(root, args.series)
+    folder = Path(args.dir or f"{series.name}-edit")
+    check_free(folder)
+    repo, commit = _source_repo(args, reporter)
+    edit = edit_series(repo, commit, series, requirements(root, series), folder)
+    if args.json:
+        print_json({"series": edit.series, "base": edit.base, "folder": str(folder)})
+        return 0
+    print(f"{folder}: {len(series.patches)} patches of {series.name} as commits")
+    print("change them with git (commit --amend, rebase -i); then:")
+    print(f"  qbuild patch refresh --dir {folder}")
+    return 0
+
+
+def _refresh(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    from qbuild.patches.export import read_mark, refresh
+
+    folder = Path(args.dir)
+    changed = refresh(folder, _root(args))
+    name = read_mark(folder).series
+    if args.json:
+        print_json({"series": name, "changed": changed})
+        return 0
+    print(f"{name}: " + (f"wrote {', '.join(changed)}" if changed else "up to date"))
+    return 0
+
+
+def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
+    import tempfile
+
+    from qbuild.patches.export import refresh
+    from qbuild.patches.rebase import instructions, rebase_series
+
+    groups = _groups(args)
+    if args.recipe:
+        groups = [group[: index + 1] for group in groups for index in range(len(group))]
+    if args.dir and len(groups) > 1:
+        raise UsageError("--dir is for one series", fix="name the series, or leave out --dir")
+    repo, _ = _source_repo(args, reporter)
+    results: list[dict[str, object]] = []
+    code = 0
+    with tempfile.TemporaryDirectory(prefix="qbuild-ref-", ignore_cleanup_errors=True) as scratch:
+        other, commit = _other_repo(args.to, args, reporter, Path(scratch))
+        for group in groups:
+            series = group[-1]
+            folder = Path(args.dir or f"{series.name}-rebase")
+            result = rebase_series(repo, other, commit, series, below=group[:-1], folder=folder)
+            written: list[str] = []
+            if result.done and not result.upstream:
+                written = refresh(folder, _root(args))
+            else:
+                code = PatchError.exit_code
+            results.append({"series": series.name, "written": written, **result.as_json()})
+            if not args.json:
+                _tell(series.name, written, "" if result.done and not result.upstream else
+                      instructions(result))  # fmt: skip
+    if args.json:
+        print_json({"commit": commit, "exit_code": code, "results": results})
+    return code
+
+
+def _tell(name: str, written: list[str], todo: str) -> None:
+    if todo:
+        print(f"{name}: not finished; patches/ is untouched\n{todo}")
+    else:
+        print(f"{name}: carried over; " + (f"wrote {', '.join(written)}" if written else "as is"))
+
+
+def _explain(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    from qbuild.patches import known_series, load_series, report
+    from qbuild.recipe.convert import suggest
+
+    root = _root(args)
+    wanted: str = args.name
+    series_name, _, file = wanted.partition("/")
+    names = [series_name] if file or series_name in known_series(root) else known_series(root)
+    loaded = [load_series(root, name) for name in names]
+    found = [
+        (one, patch)
+        for one in loaded
+        for patch in one.patches
+        if wanted == one.name or (file or wanted) in (patch.file, patch.file.removesuffix(".patch"))
+    ]
+    if not found:
+        everything = [p.file for one in loaded for p in one.patches] + list(known_series(root))
+        raise PatchError(
+            f"there is no patch or series `{wanted}`",
+            where=str(root),
+            fix=suggest(file or wanted, everything) or "see `qbuild patch status`",
+        )
+    if args.json:
+        from dataclasses import asdict
+
+        print_json(
+            [
+                {"series": one.name, "subject": patch.mail.subject, **asdict(patch.entry)}
+                for one, patch in found
+            ]
+        )
+        return 0
+    for one in dict.fromkeys(one.name for one, _ in found):
+        series = next(s for s, _ in found if s.name == one)
+        print(f"{series.name}: {series.summary}")
+        if series.author_note:
+            print(f"  by: {series.author_note}")
+        for patch in [p for s, p in found if s.name == one]:
+            print("\n".join(report.explained(patch)))
+    return 0
