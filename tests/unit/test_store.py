@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,22 @@ def test_disk_errors_become_store_errors(store: Store, number: int, says: str) -
     assert caught.value.exit_code == 13
     assert says in caught.value.what
     assert store.find("thing", KEY) is None
+
+
+def test_a_change_that_keeps_size_and_time_is_found_by_the_thorough_check(store: Store) -> None:
+    entry = store.put("thing", KEY, INPUTS, make)
+    path = entry.path / "sub" / "file"
+    before = path.stat()
+    _flip(entry.path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.damage(entry) is None
+    assert store.damage(entry, thorough=True) == "sub/file has other bytes"
+
+
+def test_a_copied_store_is_hashed_and_accepted(store: Store, tmp_path: Path) -> None:
+    store.put("thing", KEY, INPUTS, make)
+    shutil.copytree(store.root, tmp_path / "copy", symlinks=True, copy_function=shutil.copy)
+    assert Store(tmp_path / "copy").get("thing", KEY, Silent()) is not None
 
 
 def test_write_atomically_replaces_and_leaves_no_rubbish(tmp_path: Path) -> None:

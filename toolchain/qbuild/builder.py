@@ -18,7 +18,7 @@ from qbuild import cmake, host, ninja, process
 from qbuild.console import Reporter
 from qbuild.errors import ConfigureError, OriginError, StoreError, ToolchainError
 from qbuild.lock import WheelPin
-from qbuild.plan import Plan, Step
+from qbuild.plan import Plan, Step, wheel_step
 from qbuild.store import Entry, Store, remove_tree, write_atomically
 from qbuild.toolchains.base import Prepared
 
@@ -60,6 +60,7 @@ class Builder:
         self.reporter = reporter
         self.options = options
         self.record = Record()
+        self._entries: dict[str, Entry] = {}
 
     def bundle(self) -> Entry:
         """Return the finished bundle, making whatever is missing."""
@@ -83,26 +84,17 @@ class Builder:
 
     def wheel(self, wheel: WheelPin) -> Entry:
         """Return an unpacked wheel."""
-        step = self.plan.wheel_steps[wheel.project]
-        return self._ensure(step, lambda dest: self._make_wheel(wheel, dest))
+        return fetch_wheel(
+            wheel, self.store, self.reporter, offline=self.options.offline, record=self.record
+        )
 
     # -- one step ---------------------------------------------------------------------------
 
     def _ensure(self, step: Step, make: Callable[[Path], Mapping[str, Any]]) -> Entry:
-        entry = self.store.get(step.kind, step.key, self.reporter)
-        if entry is not None:
-            self.record.reused.append(step.label)
-            return entry
-        with self.store.lock(step.kind, step.key, self.reporter):
-            entry = self.store.get(step.kind, step.key, self.reporter)
-            if entry is not None:  # another run made it while this one waited
-                self.record.reused.append(step.label)
-                return entry
-            started = time.monotonic()
-            entry = self.store.put(step.kind, step.key, step.inputs, make)
-            self.record.seconds[step.label] = round(time.monotonic() - started, 2)
-            self.record.made.append(step.label)
-            return entry
+        """Return a step's result; one run asks for the same step once."""
+        if step.key not in self._entries:
+            self._entries[step.key] = ensure(step, make, self.store, self.reporter, self.record)
+        return self._entries[step.key]
 
     # -- fetch ------------------------------------------------------------------------------
 
@@ -120,27 +112,6 @@ class Builder:
         )
         self.record.origin = fetched.origin
         return {"commit": fetched.commit, "tree": fetched.tree}
-
-    def _make_wheel(self, wheel: WheelPin, dest: Path) -> Mapping[str, Any]:
-        from qbuild.toolchains import zig
-        from qbuild.wheels import fetch_file, unpack_wheel
-
-        if self.options.offline:
-            raise OriginError(
-                f"{wheel.filename} is not in the store and --offline forbids fetching it",
-                where=str(self.store.root),
-                fix="run once without --offline, or copy a store that has it",
-            )
-        self.reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
-        aside = dest.with_name(dest.name + "-file")
-        try:
-            path = fetch_file(wheel, aside, offline=False, reporter=self.reporter)
-            unpack_wheel(path, dest / "files")
-        finally:
-            remove_tree(aside)
-        if wheel.project == "ziglang":
-            zig.adjust(dest / "files")
-        return {"project": wheel.project, "version": wheel.version}
 
     # -- patch ------------------------------------------------------------------------------
 
@@ -252,7 +223,6 @@ class Builder:
     def _ccache(self) -> Path | None:
         """Return the pinned ccache, or nothing when caching is off or no wheel fits this host."""
         from qbuild.errors import LockError
-        from qbuild.plan import wheel_step
 
         if not self.options.compiler_cache:
             return None
@@ -263,8 +233,7 @@ class Builder:
         step = wheel_step(wheel)
         if self.options.offline and self.store.find(step.kind, step.key) is None:
             return None
-        entry = self._ensure(step, lambda dest: self._make_wheel(wheel, dest))
-        return _program(entry.path / "files", "ccache")
+        return _program(self.wheel(wheel).path / "files", "ccache")
 
     def _configure(
         self,
@@ -361,6 +330,68 @@ class Builder:
             unpacked=unpacked,
             dest=dest,
         )
+
+
+def ensure(
+    step: Step,
+    make: Callable[[Path], Mapping[str, Any]],
+    store: Store,
+    reporter: Reporter,
+    record: Record,
+) -> Entry:
+    """Return a step's checked result, making it when the store has none.
+
+    Two runs that need the same step take turns: the second finds the first one's result.
+    """
+    entry = store.get(step.kind, step.key, reporter)
+    if entry is None:
+        with store.lock(step.kind, step.key, reporter):
+            entry = store.get(step.kind, step.key, reporter)
+            if entry is None:
+                started = time.monotonic()
+                entry = store.put(step.kind, step.key, step.inputs, make)
+                record.seconds[step.label] = round(time.monotonic() - started, 2)
+                record.made.append(step.label)
+                return entry
+    record.reused.append(step.label)
+    return entry
+
+
+def fetch_wheel(
+    wheel: WheelPin,
+    store: Store,
+    reporter: Reporter,
+    *,
+    offline: bool,
+    record: Record | None = None,
+) -> Entry:
+    """Return the store's unpacked copy of a pinned wheel; its files lie below ``files/``.
+
+    Raises:
+        OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
+    """
+    from qbuild.toolchains import zig
+    from qbuild.wheels import fetch_file, unpack_wheel
+
+    def make(dest: Path) -> Mapping[str, Any]:
+        if offline:
+            raise OriginError(
+                f"{wheel.filename} is not in the store and --offline forbids fetching it",
+                where=str(store.root),
+                fix="run once without --offline, or copy a store that has it",
+            )
+        reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+        aside = dest.with_name(dest.name + "-file")
+        try:
+            path = fetch_file(wheel, aside, offline=False, reporter=reporter)
+            unpack_wheel(path, dest / "files")
+        finally:
+            remove_tree(aside)
+        if wheel.project == "ziglang":
+            zig.adjust(dest / "files")
+        return {"project": wheel.project, "version": wheel.version}
+
+    return ensure(wheel_step(wheel), make, store, reporter, record or Record())
 
 
 def _program(files: Path, name: str) -> Path:

@@ -86,7 +86,7 @@ def run_logged(
     """
     prefix = isolation() if cut_network else ()
     linux = host.system() == "linux"
-    with log.open("a", encoding="utf-8", errors="replace") as out:
+    with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
         process = subprocess.Popen(
             [*prefix, *command],
             cwd=cwd,

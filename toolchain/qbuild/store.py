@@ -123,8 +123,17 @@ class Store:
         except (ValueError, KeyError, TypeError, OSError):
             return Entry(kind=kind, key=key, path=path, inputs={}, files={}, facts={})
 
-    def damage(self, entry: Entry) -> str | None:
-        """Return what is wrong with an entry's bytes, or nothing when all hashes match."""
+    def damage(self, entry: Entry, *, thorough: bool = False) -> str | None:
+        """Return what is wrong with an entry, or nothing.
+
+        A file whose size and modification time are those recorded when it was written counts
+        as unchanged, as in git's index: hashing a compiler again would cost seconds in every
+        build. Any other file is hashed.
+
+        Args:
+            entry: The entry.
+            thorough: Hash every file (``qbuild cache verify``).
+        """
         if not entry.files and not entry.inputs:
             return f"{_ENTRY} cannot be read"
         if step_key(entry.kind, entry.inputs) != entry.key:
@@ -141,12 +150,16 @@ class Store:
                 if not path.is_symlink() or os.readlink(path) != wanted["link"]:
                     return f"{name} points elsewhere"
                 continue
-            if path.stat().st_size != wanted["size"] or file_sha256(path) != wanted["sha256"]:
+            info = path.stat()
+            if info.st_size != wanted["size"]:
+                return f"{name} has other bytes"
+            untouched = info.st_mtime_ns == wanted.get("mtime_ns") and not thorough
+            if not untouched and file_sha256(path) != wanted["sha256"]:
                 return f"{name} has other bytes"
         return None
 
     def get(self, kind: str, key: str, reporter: Reporter) -> Entry | None:
-        """Return a result whose every byte was checked; a damaged one is moved aside.
+        """Return a checked result (see :meth:`damage`); a damaged one is moved aside.
 
         Raises:
             StoreError: A damaged entry cannot be moved.
@@ -294,6 +307,7 @@ def _describe(path: Path) -> dict[str, Any]:
     return {
         "size": info.st_size,
         "sha256": file_sha256(path),
+        "mtime_ns": info.st_mtime_ns,
         "executable": bool(info.st_mode & stat.S_IXUSR),
     }
 

@@ -83,7 +83,7 @@ def _verify(args: argparse.Namespace, reporter: Reporter) -> int:
     with reporter.task("verify the store", total=len(entries), unit="items") as task:
         for number, entry in enumerate(entries, start=1):
             task.update(done=number, note=f"{entry.kind}/{entry.key[:12]}")
-            problem = home.damage(entry)
+            problem = home.damage(entry, thorough=True)
             if problem:
                 bad.append({"kind": entry.kind, "key": entry.key, "problem": problem})
     if args.json:

@@ -1,0 +1,68 @@
+"""A shared store of pinned inputs, so that each wheel is fetched once per machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import platformdirs
+import pytest
+from support import small_project
+
+from qbuild import host, resources
+from qbuild.console import Plain
+from qbuild.lock import load_lock
+from qbuild.plan import wheel_step
+from qbuild.store import Store
+
+
+def link_tree(source: Path, dest: Path) -> None:
+    """Copy by hard links; the files are read-only inputs."""
+
+    def link(src: str, dst: str) -> None:
+        try:
+            os.link(src, dst, follow_symlinks=False)
+        except OSError:
+            shutil.copy2(src, dst, follow_symlinks=False)
+
+    shutil.copytree(source, dest, symlinks=True, copy_function=link, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def user_store() -> Store:
+    """The machine's store: what real builds fill and later runs reuse."""
+    root = os.environ.get("QBUILD_TEST_STORE") or platformdirs.user_cache_dir(
+        "qbuild", appauthor=False
+    )
+    return Store(Path(root).absolute())
+
+
+@pytest.fixture(scope="session")
+def tool_wheels(user_store: Store) -> list[Path]:
+    """Store entries of the pinned cmake and ninja, fetched when missing."""
+    from qbuild.builder import fetch_wheel
+
+    lock = load_lock(resources.lockfile())
+    entries = []
+    for project in ("cmake", "ninja"):
+        wheel = lock.wheel(project, host.platform_key())
+        entry = fetch_wheel(wheel, user_store, Plain(), offline=False)
+        assert entry.key == wheel_step(wheel).key
+        entries.append(entry.path)
+    return entries
+
+
+@pytest.fixture
+def new_store(tool_wheels: list[Path], tmp_path: Path) -> Path:
+    """A store of this test's own that already has cmake and ninja."""
+    root = tmp_path / "store"
+    for path in tool_wheels:
+        link_tree(path, root / "wheel" / path.name)
+    return root
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> small_project.SmallProject:
+    """A small project that builds in seconds with gcc."""
+    return small_project.make(tmp_path_factory.mktemp("small"), resources.lockfile())

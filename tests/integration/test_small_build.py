@@ -1,0 +1,369 @@
+"""The whole flow on a small project: kills, full disk, damage, races, offline, no-op."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.small_project import SmallProject
+
+pytestmark = pytest.mark.integration
+
+KILLS = 20
+
+
+def run(command: list[str], **kwargs: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **kwargs)  # type: ignore[call-overload,no-any-return]
+
+
+def sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def wanted(
+    small: SmallProject, tool_wheels: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The sha256 of an undisturbed build."""
+    from integration.conftest import link_tree
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    for path in tool_wheels:
+        link_tree(path, folder / "store" / "wheel" / path.name)
+    done = run(small.command(folder / "store", folder / "dist"))
+    assert done.returncode == 0, done.stderr
+    return sha(folder / "dist" / small.zip_name)
+
+
+def test_the_program_in_the_zip_prints_the_pinned_commit(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    done = run(small.command(new_store, tmp_path / "dist"))
+    assert done.returncode == 0, done.stderr
+    zip_path = tmp_path / "dist" / small.zip_name
+    assert sha(zip_path) == wanted
+    assert (tmp_path / "dist" / f"{small.zip_name}.sha256").read_text().split()[0] == wanted
+    from qbuild.archive import open_zip
+
+    with open_zip(zip_path) as view:
+        view.extract_to(tmp_path / "out")
+    said = run([str(tmp_path / "out" / "llama-cli"), "--version"])
+    assert small.zip_name.split("-")[1][1:] in said.stdout
+
+
+def test_a_second_run_does_nothing_and_writes_nothing(
+    small: SmallProject, new_store: Path, tmp_path: Path
+) -> None:
+    command = small.command(new_store, tmp_path / "dist", "--json")
+    assert run(command).returncode == 0
+
+    def snapshot() -> dict[str, tuple[int, int]]:
+        return {
+            str(p): (p.stat().st_mtime_ns, p.stat().st_size)
+            for root in (new_store, tmp_path / "dist")
+            for p in root.rglob("*")
+        }
+
+    before = snapshot()
+    done = run(command)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["fresh"] is False
+    assert snapshot() == before
+
+
+def test_a_touched_zip_is_delivered_again(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    command = small.command(new_store, tmp_path / "dist")
+    assert run(command).returncode == 0
+    zip_path = tmp_path / "dist" / small.zip_name
+    zip_path.write_bytes(zip_path.read_bytes()[:-1] + b"x")
+    assert run(command).returncode == 0
+    assert sha(zip_path) == wanted
+
+
+def test_kills_at_random_moments_never_spoil_the_result(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    """SIGKILL hits at moments spread over a whole build; the next run must end right."""
+    command = small.command(new_store, tmp_path / "dist")
+    started = time.monotonic()
+    assert run(small.command(new_store, tmp_path / "timing")).returncode == 0
+    whole = time.monotonic() - started
+    from qbuild.store import remove_tree
+
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    landed = 0
+    for number in range(KILLS):
+        for kind in ("source", "patch", "compile", "stage", "bundle", "work"):
+            if number % 4 == 0:  # every fourth time from nothing, otherwise resuming
+                remove_tree(new_store / kind)
+        remove_tree(tmp_path / "dist")
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(dice.uniform(0.05, whole))
+        landed += process.poll() is None
+        process.kill()
+        process.wait()
+    assert landed >= KILLS // 4, "the kills came too late to prove anything"
+    done = run(command)
+    assert done.returncode == 0, done.stderr
+    assert sha(tmp_path / "dist" / small.zip_name) == wanted
+    assert not list((tmp_path / "dist").glob(".*part*")) or landed
+
+
+def test_children_do_not_outlive_a_killed_run(
+    small: SmallProject, new_store: Path, tmp_path: Path
+) -> None:
+    import psutil
+
+    process = subprocess.Popen(
+        small.command(new_store, tmp_path / "dist"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        children = psutil.Process(process.pid).children(recursive=True)
+        if any(c.name() in ("cmake", "ninja") for c in children):
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("no child was seen")
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not [c for c in alive if c.is_running() and c.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_with_130_and_the_next_run_carries_on(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str, number: int
+) -> None:
+    command = [c for c in small.command(new_store, tmp_path / "dist") if c != "-q"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("configure"):
+            break
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and "carries on" in err
+    assert run(command).returncode == 0
+    assert sha(tmp_path / "dist" / small.zip_name) == wanted
+
+
+def test_two_runs_at_once_one_builds_and_the_other_waits(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    base = [c for c in small.command(new_store, tmp_path) if c not in ("-q",)]
+    both = []
+    for name in ("one", "two"):
+        command = list(base)
+        command[command.index("--dist") + 1] = str(tmp_path / name)
+        both.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True))
+    errors = [p.communicate(timeout=300)[1] for p in both]
+    assert [p.returncode for p in both] == [0, 0], errors
+    assert sha(tmp_path / "one" / small.zip_name) == wanted
+    assert sha(tmp_path / "two" / small.zip_name) == wanted
+    assert len([e for e in errors if "waiting for its result" in e]) == 1
+    builds = [
+        json.loads((tmp_path / name / f"{small.zip_name}.build.json").read_text())["made"]
+        for name in ("one", "two")
+    ]
+    assert sum("compile" in made for made in builds) == 1
+
+
+def test_damaged_entries_are_made_again(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    command = [c for c in small.command(new_store, tmp_path / "dist") if c != "-q"]
+    assert run(command).returncode == 0
+    harmed = 0
+    for path in sorted(new_store.glob("*/*")):
+        if path.parent.name not in ("patch", "compile", "stage", "bundle", "source"):
+            continue
+        victim = max((f for f in path.rglob("*") if f.is_file() and f.name != "entry.json"),
+                     key=lambda f: f.stat().st_size)
+        victim.chmod(0o644)
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 1
+        victim.write_bytes(data)
+        harmed += 1
+    assert harmed == 5
+    (tmp_path / "dist" / small.zip_name).unlink()
+    done = run(command)
+    assert done.returncode == 0, done.stderr
+    assert "is damaged" in done.stderr
+    assert sha(tmp_path / "dist" / small.zip_name) == wanted
+
+
+@pytest.mark.parametrize("megabytes", [1, 90, 130])
+def test_a_full_disk_is_a_clear_error_and_room_mends_it(
+    small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int
+) -> None:
+    from integration.conftest import link_tree
+
+    mount = tmp_path / "tiny"
+    mount.mkdir()
+    wheels = tmp_path / "wheels"
+    for path in tool_wheels:
+        link_tree(path, wheels / "wheel" / path.name)
+    # A tmpfs of our own in a mount namespace of our own: no right on the machine is needed.
+    command = " ".join(
+        f"'{c}'" for c in small.command(mount / "store", tmp_path / "dist")
+    )
+    script = (
+        f"mount -t tmpfs -o size={megabytes}m none '{mount}' && mkdir -p '{mount}/store' && "
+        f"(cp -r '{wheels}/wheel' '{mount}/store/' 2>/dev/null; {command}); echo status $?"
+    )
+    done = run(["unshare", "--map-root-user", "--mount", "sh", "-c", script])
+    assert "status 13" in done.stdout, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "free" in done.stderr
+    assert not (tmp_path / "dist" / small.zip_name).exists()
+
+
+def test_a_full_output_disk_keeps_the_finished_zip_in_the_store(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    mount = tmp_path / "tiny"
+    mount.mkdir()
+    command = " ".join(f"'{c}'" for c in small.command(new_store, mount / "dist"))
+    script = f"mount -t tmpfs -o size=4k none '{mount}' && {command}; echo status $?"
+    done = run(["unshare", "--map-root-user", "--mount", "sh", "-c", script])
+    assert "status 13" in done.stdout, done.stdout + done.stderr
+    assert "cannot write the zip" in done.stderr
+    started = time.monotonic()
+    assert run(small.command(new_store, tmp_path / "dist")).returncode == 0
+    assert sha(tmp_path / "dist" / small.zip_name) == wanted
+    assert time.monotonic() - started < 60
+
+
+def test_offline_after_a_first_run_gives_the_same_zip(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    command = small.command(new_store, tmp_path / "dist")
+    assert run(command).returncode == 0
+    from qbuild.store import remove_tree
+
+    for kind in ("patch", "compile", "stage", "bundle"):
+        remove_tree(new_store / kind)
+    offline = [*small.command(new_store, tmp_path / "again"), "--offline"]
+    at = offline.index("--origin")
+    del offline[at : at + 2]
+    done = run(["unshare", "--map-root-user", "--net", *offline])
+    assert done.returncode == 0, done.stderr
+    assert sha(tmp_path / "again" / small.zip_name) == wanted
+
+
+def test_offline_with_an_empty_store_says_what_is_missing(
+    small: SmallProject, tmp_path: Path
+) -> None:
+    done = run([*small.command(tmp_path / "empty", tmp_path / "dist"), "--offline"])
+    assert done.returncode == 5
+    assert "--offline" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "中文 папка", "quote'dollar$", "a" * 100 + "/" + "b" * 100 + "/cc"]
+)
+def test_odd_folder_names_make_no_difference(
+    small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, name: str
+) -> None:
+    from integration.conftest import link_tree
+
+    root = tmp_path / name
+    for path in tool_wheels:
+        link_tree(path, root / "store" / "wheel" / path.name)
+    done = run(small.command(root / "store", root / "dist"))
+    assert done.returncode == 0, done.stderr
+    assert sha(root / "dist" / small.zip_name) == wanted
+
+
+def test_a_compiler_error_is_shown_short_with_the_logs_path(
+    new_store: Path, tmp_path: Path
+) -> None:
+    from support import small_project
+
+    from qbuild import resources
+
+    project = small_project.make(tmp_path / "broken", resources.lockfile())
+    patch = project.patches / "break"
+    patch.mkdir()
+    # A broken source needs no patch: pin one whose main.c does not compile.
+    (project.repo / "main.c").write_text("int main(void) { return nothing; }\n")
+    small_project._git("commit", "-q", "-am", "break", cwd=project.repo)
+    text = project.lockfile.read_text()
+    old = [line.split('"')[1] for line in text.splitlines() if line.startswith(("commit", "tree"))]
+    new = [small_project._git("rev-parse", w, cwd=project.repo) for w in ("HEAD", "HEAD^{tree}")]
+    for a, b in zip(old, new, strict=True):
+        text = text.replace(a, b)
+    project.lockfile.write_text(text)
+    patch.rmdir()
+    done = run(project.command(new_store, tmp_path / "dist"))
+    assert done.returncode == 9
+    assert "nothing" in done.stderr and "main.c" in done.stderr
+    assert len(done.stderr.splitlines()) <= 8
+    log = done.stderr.split("full log: ")[1].splitlines()[0]
+    assert Path(log).is_file()
+
+
+def test_the_clock_in_a_binary_is_named_by_reproduce(
+    small: SmallProject, new_store: Path, tmp_path: Path
+) -> None:
+    from support import small_project
+
+    from qbuild import resources
+
+    project = small_project.make(tmp_path / "clock", resources.lockfile())
+    (project.repo / "main.c").write_text(
+        "#include <stdio.h>\nint part0(int);\n"
+        'int main(int c, char**v) { puts(__TIME__ " now"); return part0(c) + (v == 0); }\n'
+    )
+    small_project._git("commit", "-q", "-am", "clock", cwd=project.repo)
+    text = project.lockfile.read_text()
+    old = [line.split('"')[1] for line in text.splitlines() if line.startswith(("commit", "tree"))]
+    new = [small_project._git("rev-parse", w, cwd=project.repo) for w in ("HEAD", "HEAD^{tree}")]
+    for a, b in zip(old, new, strict=True):
+        text = text.replace(a, b)
+    project.lockfile.write_text(text)
+    command = [
+        sys.executable, "-m", "qbuild", "reproduce", str(project.recipe), "--lockfile",
+        str(project.lockfile), "--patches", str(project.patches), "--store", str(new_store),
+    ]  # fmt: skip
+    env = {**os.environ, "QBUILD_ORIGIN": str(project.repo)}
+    done = run(command, env=env)
+    assert done.returncode == 12, done.stderr
+    assert "llama-cli" in done.stderr
+    assert ".rodata" in done.stderr
+    assert "__TIME__" in done.stderr
+
+
+def test_reproduce_finds_the_small_project_identical(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    command = [
+        sys.executable, "-m", "qbuild", "reproduce", str(small.recipe), "--lockfile",
+        str(small.lockfile), "--patches", str(small.patches), "--store", str(new_store), "--json",
+    ]  # fmt: skip
+    done = run(command, env={**os.environ, "QBUILD_ORIGIN": str(small.repo)})
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["identical"] is True
+    assert data["sha256"] == [wanted, wanted]
