@@ -8,13 +8,13 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from support import small_project
 
 from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.lock import load_lock
 from qbuild.plan import wheel_step
 from qbuild.store import Store
+from support import small_project
 
 
 def link_tree(source: Path, dest: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from support.small_project import SmallProject
 
 pytestmark = pytest.mark.integration
@@ -175,8 +176,9 @@ def test_two_runs_at_once_one_builds_and_the_other_waits(
     for name in ("one", "two"):
         command = list(base)
         command[command.index("--dist") + 1] = str(tmp_path / name)
-        both.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     text=True))
+        both.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
     errors = [p.communicate(timeout=300)[1] for p in both]
     assert [p.returncode for p in both] == [0, 0], errors
     assert sha(tmp_path / "one" / small.zip_name) == wanted
@@ -198,8 +200,10 @@ def test_damaged_entries_are_made_again(
     for path in sorted(new_store.glob("*/*")):
         if path.parent.name not in ("patch", "compile", "stage", "bundle", "source"):
             continue
-        victim = max((f for f in path.rglob("*") if f.is_file() and f.name != "entry.json"),
-                     key=lambda f: f.stat().st_size)
+        victim = max(
+            (f for f in path.rglob("*") if f.is_file() and f.name != "entry.json"),
+            key=lambda f: f.stat().st_size,
+        )
         victim.chmod(0o644)
         data = bytearray(victim.read_bytes())
         data[len(data) // 2] ^= 1
@@ -225,9 +229,7 @@ def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     for path in tool_wheels:
         link_tree(path, wheels / "wheel" / path.name)
     # A tmpfs of our own in a mount namespace of our own: no right on the machine is needed.
-    command = " ".join(
-        f"'{c}'" for c in small.command(mount / "store", tmp_path / "dist")
-    )
+    command = " ".join(f"'{c}'" for c in small.command(mount / "store", tmp_path / "dist"))
     script = (
         f"mount -t tmpfs -o size={megabytes}m none '{mount}' && mkdir -p '{mount}/store' && "
         f"(cp -r '{wheels}/wheel' '{mount}/store/' 2>/dev/null; {command}); echo status $?"
@@ -299,9 +301,8 @@ def test_odd_folder_names_make_no_difference(
 def test_a_compiler_error_is_shown_short_with_the_logs_path(
     new_store: Path, tmp_path: Path
 ) -> None:
-    from support import small_project
-
     from qbuild import resources
+    from support import small_project
 
     project = small_project.make(tmp_path / "broken", resources.lockfile())
     patch = project.patches / "break"
@@ -327,9 +328,8 @@ def test_a_compiler_error_is_shown_short_with_the_logs_path(
 def test_the_clock_in_a_binary_is_named_by_reproduce(
     small: SmallProject, new_store: Path, tmp_path: Path
 ) -> None:
-    from support import small_project
-
     from qbuild import resources
+    from support import small_project
 
     project = small_project.make(tmp_path / "clock", resources.lockfile())
     (project.repo / "main.c").write_text(

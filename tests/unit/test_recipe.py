@@ -42,7 +42,7 @@ def test_defaults_are_filled_in(tmp_path: Path) -> None:
 
 
 def test_extends_merges_tables_and_replaces_values(tmp_path: Path) -> None:
-    write(tmp_path, GOOD + '[build.options]\nGGML_LLAMAFILE = true\nGGML_RPC = false\n', "mine")
+    write(tmp_path, GOOD + "[build.options]\nGGML_LLAMAFILE = true\nGGML_RPC = false\n", "mine")
     child = write(
         tmp_path,
         'name = "child"\nextends = "mine"\n[build.options]\nGGML_RPC = true\n',

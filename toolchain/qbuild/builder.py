@@ -52,9 +52,7 @@ class Record:
 class Builder:
     """Runs a plan against a store."""
 
-    def __init__(
-        self, plan: Plan, store: Store, reporter: Reporter, options: BuildOptions
-    ) -> None:
+    def __init__(self, plan: Plan, store: Store, reporter: Reporter, options: BuildOptions) -> None:
         self.plan = plan
         self.store = store
         self.reporter = reporter

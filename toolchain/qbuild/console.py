@@ -101,7 +101,11 @@ class Plain:
 
     @contextlib.contextmanager
     def task(
-        self, label: str, *, total: int | None = None, unit: Unit = "steps"  # noqa: ARG002
+        self,
+        label: str,
+        *,
+        total: int | None = None,
+        unit: Unit = "steps",  # noqa: ARG002
     ) -> Iterator[Task]:
         """Give a task that prints a line per tenth."""
         yield _PlainTask(label, total)
@@ -141,9 +145,7 @@ class Rich:
         self._console.print(f"warning: {text}", style="yellow", markup=False)
 
     @contextlib.contextmanager
-    def task(
-        self, label: str, *, total: int | None = None, unit: Unit = "steps"
-    ) -> Iterator[Task]:
+    def task(self, label: str, *, total: int | None = None, unit: Unit = "steps") -> Iterator[Task]:
         """Give a task with a bar."""
         from rich import progress as rp
 

@@ -51,9 +51,7 @@ def build(
 
         def follow(line: str) -> None:
             if match := _STATUS.match(line):
-                task.update(
-                    done=int(match[1]), total=int(match[2]), note=_what_is_built(match[3])
-                )
+                task.update(done=int(match[1]), total=int(match[2]), note=_what_is_built(match[3]))
 
         status = process.run_logged(
             command, cwd=build_dir, env=environment, log=log, on_line=follow

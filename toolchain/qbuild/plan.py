@@ -111,9 +111,7 @@ def digest_of_files(paths: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def make_plan(
-    recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | None = None
-) -> Plan:
+def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | None = None) -> Plan:
     """Return the plan of a recipe.
 
     Args:

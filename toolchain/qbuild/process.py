@@ -32,9 +32,7 @@ def isolation() -> tuple[str, ...]:
         ("unshare", "--map-root-user", "--net"),
     ):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
-                [*prefix, "true"], capture_output=True, timeout=20, check=False
-            )
+            done = subprocess.run([*prefix, "true"], capture_output=True, timeout=20, check=False)
             if done.returncode == 0:
                 return prefix
     return ()

@@ -78,9 +78,7 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         for name in layout.wrappers:
             toolchain = toolchain.replace(f'/tools/{name}"', f'/tools/{name}.cmd"')
     out.file("toolchain.cmake", toolchain, literal=True)
-    out.file(
-        "cache.cmake", cmake.init_cache(plan.configure.inputs["cache"]), literal=True
-    )
+    out.file("cache.cmake", cmake.init_cache(plan.configure.inputs["cache"]), literal=True)
     for name, value in layout.env.items():
         out.environment(name, value)
     out.note("Configure and compile")
@@ -149,7 +147,7 @@ class _Sh(_Shell):
 
     def path_in(self, variable: str, *parts: str) -> str:
         # -C src: a relative folder is one level up from there
-        return "/".join([f"$(cd \"${variable}\" && pwd)", *parts])
+        return "/".join([f'$(cd "${variable}" && pwd)', *parts])
 
     def run(self, *words: str) -> None:
         quoted = [w if w.startswith("$(") else self.quote(w) for w in words]
@@ -196,7 +194,12 @@ class _Cmd(_Shell):
         self.lines.append(f'set "{name}={value}"')
 
     def file(
-        self, name: str, text: str, *, literal: bool = False, executable: bool = False  # noqa: ARG002
+        self,
+        name: str,
+        text: str,
+        *,
+        literal: bool = False,
+        executable: bool = False,  # noqa: ARG002
     ) -> None:
         target = name.replace("/", "\\")
         self.lines.append(f'type nul > "{target}"')
@@ -234,8 +237,15 @@ class _Ps1(_Shell):
         self.lines.append(f'$env:{name} = "{value}"')
 
     def file(
-        self, name: str, text: str, *, literal: bool = False, executable: bool = False  # noqa: ARG002
+        self,
+        name: str,
+        text: str,
+        *,
+        literal: bool = False,
+        executable: bool = False,  # noqa: ARG002
     ) -> None:
         quote = "'" if literal else '"'
         body = text if literal else text.replace('"', '`"') if False else text
-        self.lines.append(f"@{quote}\r\n{body.rstrip()}\r\n{quote}@ | Set-Content -Encoding ascii {name}")
+        self.lines.append(
+            f"@{quote}\r\n{body.rstrip()}\r\n{quote}@ | Set-Content -Encoding ascii {name}"
+        )

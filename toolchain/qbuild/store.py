@@ -176,7 +176,9 @@ class Store:
 
     def set_aside(self, path: Path) -> None:
         """Move a damaged entry out of the way."""
-        grave = self.root / "damaged" / f"{path.parent.name}-{path.name[:12]}-{uuid.uuid4().hex[:6]}"
+        grave = (
+            self.root / "damaged" / f"{path.parent.name}-{path.name[:12]}-{uuid.uuid4().hex[:6]}"
+        )
         try:
             grave.parent.mkdir(parents=True, exist_ok=True)
             path.rename(grave)

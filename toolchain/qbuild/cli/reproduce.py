@@ -1,5 +1,6 @@
 """``qbuild reproduce RECIPE``: two builds from scratch that differ in everything that must not
-matter, and a comparison of the two zips down to file and section."""
+matter, and a comparison of the two zips down to file and section.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +73,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=home.root))
     zips = []
     try:
-        for label, how in zip(("first", "second"), conditions(args.jobs or host.default_jobs()),
-                              strict=True):
+        for label, how in zip(
+            ("first", "second"), conditions(args.jobs or host.default_jobs()), strict=True
+        ):
             reporter.say(
                 f"{label} build: -j{how.jobs}, TZ={how.timezone}, umask {how.umask:03o}, "
                 f"folder `{how.folder}`"
@@ -90,7 +92,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             raise ReproduceError(
                 f"two builds of {plan.zip_name} differ: {result.headline()}",
                 where="\n         ".join(result.lines()),
-                fix="the named inputs of the build leak into it" if not result.reasons
+                fix="the named inputs of the build leak into it"
+                if not result.reasons
                 else "; ".join(result.reasons),
             )
         if not args.json:
@@ -127,8 +130,11 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     command = [sys.executable, "-m", "qbuild", "build", args.recipe or args.name, "--no-run"]
     command += ["--store", str(folder / "store"), "--dist", str(folder / "dist")]
     command += ["--no-compiler-cache", "--offline", "--jobs", str(how.jobs)]
-    for name, value in (("--os", args.os), ("--lockfile", args.lockfile),
-                        ("--patches", args.patches)):
+    for name, value in (
+        ("--os", args.os),
+        ("--lockfile", args.lockfile),
+        ("--patches", args.patches),
+    ):
         command += [name, str(value)] if value else []
     for item in args.overrides:
         command += ["--set", item]

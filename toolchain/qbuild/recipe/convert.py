@@ -115,9 +115,7 @@ def build(cls: type[Any], data: Mapping[str, Any], path: tuple[str, ...] = ()) -
         name: convert(data[name], hints[name], (*path, name)) for name in fields if name in data
     }
     for name, f in fields.items():
-        required = (
-            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        )
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in values:
             raise KeyProblem((*path, name), "is required and missing")
     return cls(**values)

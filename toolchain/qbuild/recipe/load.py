@@ -111,7 +111,9 @@ def load_recipe(
     merged.pop("extends", None)
     per_os = merged.pop("os", {})
     if not isinstance(per_os, Mapping):
-        raise _error(layers, KeyProblem(("os",), "must be a table of tables, e.g. `[os.windows.…]`"))
+        raise _error(
+            layers, KeyProblem(("os",), "must be a table of tables, e.g. `[os.windows.…]`")
+        )
     for system in per_os:
         if system not in ("linux", "windows"):
             raise _error(
@@ -264,9 +266,7 @@ def _check_option(name: str, value: object) -> None:
     if name in OWNED_OPTIONS:
         raise KeyProblem(where, "is decided by qbuild", OWNED_OPTIONS[name])
     if name in isa.GGML_SWITCHES:
-        raise KeyProblem(
-            where, "is an instruction-set switch", "use `target.cpu` and `target.isa`"
-        )
+        raise KeyProblem(where, "is an instruction-set switch", "use `target.cpu` and `target.isa`")
     if isinstance(value, str) and any(c in value for c in '"\\$;\n\r\0'):
         raise KeyProblem(
             where, "holds a character that CMake would interpret", "leave out quotes, $, ; and \\"

@@ -50,7 +50,7 @@ class Target:
     isa: tuple[str, ...] = field(
         default=(),
         metadata=doc(
-            "Instruction-set extensions beyond `cpu`, e.g. `[\"avx-vnni\"]`. "
+            'Instruction-set extensions beyond `cpu`, e.g. `["avx-vnni"]`. '
             "Each is one that ggml has a switch for."
         ),
     )
@@ -73,7 +73,9 @@ class Toolchain:
     )
     runtime: Runtime = field(
         default="dynamic",
-        metadata=doc("MSVC runtime: `dynamic` is /MD, `static` is /MT. Other toolchains ignore it."),
+        metadata=doc(
+            "MSVC runtime: `dynamic` is /MD, `static` is /MT. Other toolchains ignore it."
+        ),
     )
 
 

@@ -72,9 +72,7 @@ def json_schema() -> dict[str, Any]:
     relax(table)
     properties = table["properties"]
     properties["target"]["properties"]["isa"]["items"] = {"enum": sorted(isa.EXTENSIONS)}
-    overridable = {
-        name: node for name, node in properties.items() if node.get("type") == "object"
-    }
+    overridable = {name: node for name, node in properties.items() if node.get("type") == "object"}
     per_os = {"type": "object", "additionalProperties": False, "properties": overridable}
     properties["extends"] = {
         "type": "string",
@@ -123,7 +121,7 @@ def reference_page() -> str:
         "A recipe is a TOML file that describes one target machine. Those that come with qbuild",
         "lie in `recipes/`; your own can lie anywhere: `qbuild --recipe ./mine.toml`.",
         "",
-        "`extends = \"avx2\"` starts from another recipe. `[os.windows.build]` (or any other",
+        '`extends = "avx2"` starts from another recipe. `[os.windows.build]` (or any other',
         "table below `[os.linux]`, `[os.windows]`) holds what differs for one operating system.",
         "`--os` and `--set key.path=value` on the command line win over the file.",
         "",

@@ -133,9 +133,7 @@ def write_layout(layout: Layout, work: Path) -> Prepared:
     """Write a layout's wrappers and return it prepared."""
     for name, command in layout.wrappers.items():
         write_wrapper(work / "tools" / name, command)
-    return Prepared(
-        toolchain_file=layout.toolchain_file, cache=layout.cache, env=layout.env
-    )
+    return Prepared(toolchain_file=layout.toolchain_file, cache=layout.cache, env=layout.env)
 
 
 def tool_lines(variables: Mapping[str, str]) -> list[str]:

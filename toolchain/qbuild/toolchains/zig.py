@@ -45,6 +45,7 @@ ADJUSTMENTS = (
 )
 """(file in the wheel, text, replacement, why): applied once, when the wheel is unpacked."""
 
+
 def target_triple(recipe: Recipe) -> str:
     """Return zig's name of the target, e.g. ``x86_64-linux-gnu.2.28``."""
     if wants_windows(recipe):
