@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from qbuild.errors import PatchError
 from qbuild.patches import report
@@ -19,6 +19,7 @@ from qbuild.patches.model import Patch, Series
 from qbuild.patches.report import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.tree import Bench, Leaf
 
+_C_LIKE = frozenset({".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".inc"})
 _MAX_SIMILAR = 2 * 1024 * 1024
 
 
@@ -267,10 +268,16 @@ def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
     )
 
 
+def _kind(path: str) -> str:
+    """Return what sort of file it is: a .c that became a .cpp is still the same code."""
+    suffix = PurePosixPath(path).suffix
+    return ".c" if suffix in _C_LIKE else suffix
+
+
 def _with_similar(gone: FileReport, patch: Patch, source: _Source) -> FileReport:
     change = next(c for c in patch.mail.files if c.path == gone.path)
-    suffix = Path(gone.path).suffix
-    leaves = {p: leaf for p, leaf in source.leaves.items() if Path(p).suffix == suffix}
+    kind = _kind(gone.path)
+    leaves = {p: leaf for p, leaf in source.leaves.items() if _kind(p) == kind}
     old = source.bench.blobs([change.old_blob]) if change.old_blob else {}
     if old:
         lines = next(iter(old.values())).decode("utf-8", "replace").split("\n")

@@ -26,14 +26,7 @@ from qbuild.patches.tree import Bench, object_dir
 MARK = "qbuild-edit.json"
 _DATE = "Thu, 1 Jan 2026 00:00:00 +0000"
 
-# What format-patch would otherwise take from the user's or the repository's settings.
-_FORMAT = (
-    "-c", "format.from=false", "-c", "format.attach=", "-c", "format.numbered=false",
-    "-c", "format.subjectPrefix=PATCH", "-c", "format.encodeEmailHeaders=true",
-    "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false",
-    "-c", "diff.suppressBlankEmpty=false", "-c", "diff.interHunkContext=0",
-    "-c", "diff.indentHeuristic=true", "-c", "diff.orderFile=", "-c", "core.quotePath=false",
-)  # fmt: skip
+# Run in a scratch repository: no setting of the user's or of the work tree's is in reach.
 _EXPORT = (
     "format-patch", "-1", "--stdout", "--full-index", "--zero-commit", "--no-signature",
     "--no-numbered", "--unified=3", "--find-renames=50%", "--no-ext-diff", "--no-textconv",
@@ -71,6 +64,7 @@ def edit_series(
         PatchError: The folder is taken, or a patch does not apply: then use ``rebase``.
 
     """
+    folder = folder.absolute()
     check_free(folder)
     with scratch(repo, commit) as bench:
         refuse(lint_series([*below, series]))
@@ -171,6 +165,7 @@ def refresh(folder: Path, root: Path) -> list[str]:
             patches folder is untouched.
 
     """
+    folder, root = folder.absolute(), root.absolute()
     edit = read_mark(folder)
     recover(root, edit.series)
     table = read_table(root / edit.series / "series.toml", edit.series)
@@ -222,7 +217,7 @@ def _commits(bench: Bench, base: str, head: str, folder: Path) -> list[str]:
 
 def _export(bench: Bench, commit: str) -> bytes:
     """Return the commit as a mail; the same change gives the same bytes whenever it was made."""
-    done = bench.run([*_FORMAT, *_EXPORT, commit])
+    done = bench.run([*_EXPORT, commit])
     if done.rc or not done.out:
         raise PatchError(f"git could not export {commit[:9]}: {done.last_error or 'it is empty'}")
     head, blank, rest = done.out.replace(b"\r\n", b"\n").partition(b"\n\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Literal
 
 from qbuild.patches.diff import FileChange, Hunk
@@ -246,12 +247,14 @@ def most_similar(
     wanted = {line.strip() for line in lines if len(line.strip()) > 3}
     if not wanted:
         return None
-    base = path.rpartition("/")[2]
-    best: tuple[float, bool, str] | None = None
+    name = PurePosixPath(path).name
+    stem = PurePosixPath(path).stem
+    best: tuple[float, bool, bool, str] | None = None
     for other, data in candidates:
         text = data.decode("utf-8", "replace")
         share = len(wanted & {line.strip() for line in text.split("\n")}) / len(wanted)
-        rank = (share, other.rpartition("/")[2] == base, other)
-        if share >= 0.5 and (best is None or rank[:2] > best[:2]):
+        there = PurePosixPath(other)
+        rank = (share, there.name == name, there.stem == stem, other)
+        if share >= 0.5 and (best is None or rank[:3] > best[:3]):
             best = rank
-    return best[2] if best else None
+    return best[3] if best else None

@@ -81,6 +81,7 @@ def rebase_series(
             apply.
 
     """
+    folder = folder.absolute()
     check_free(folder)
     refuse(lint_series([*below, series]))
     with scratch(other, commit, more=[repo]) as bench:
