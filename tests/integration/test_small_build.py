@@ -367,3 +367,31 @@ def test_reproduce_finds_the_small_project_identical(
     data = json.loads(done.stdout)
     assert data["identical"] is True
     assert data["sha256"] == [wanted, wanted]
+
+
+def test_the_printed_script_builds_the_very_binary_of_the_zip(
+    small: SmallProject, new_store: Path, tmp_path: Path
+) -> None:
+    assert run(small.command(new_store, tmp_path / "dist")).returncode == 0
+    command = [
+        sys.executable, "-m", "qbuild", "plan", str(small.recipe), "--lockfile",
+        str(small.lockfile), "--patches", str(small.patches), "--script", "sh",
+    ]  # fmt: skip
+    script = run(command).stdout
+    folder = tmp_path / "by hand"
+    folder.mkdir()
+    (folder / "build.sh").write_text(script)
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.file://{small.repo}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://small.invalid/small.git",
+    }
+    done = run(["sh", "build.sh"], cwd=folder, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    from qbuild.archive import open_zip
+
+    with open_zip(tmp_path / "dist" / small.zip_name) as view:
+        shipped = view.read("llama-cli")
+    assert (folder / "build" / "bin" / "llama-cli").read_bytes() == shipped

@@ -1,4 +1,4 @@
-"""Configure: an init-cache file that spells out every option, and one CMake call without network."""
+"""Configure: an init-cache file that spells out every option, and one call of CMake."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from qbuild.errors import CompileError
 
 _STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)")
 _COMPILER_ERROR = re.compile(
-    r"(?:^|: )(?:fatal |internal compiler )?error(?: (?:C|LNK)\d+)?:|undefined (?:symbol|reference)|"
-    r"duplicate symbol|\bKilled\b|No space left on device",
+    r"(?:^|: )(?:fatal |internal compiler )?error(?: (?:C|LNK)\d+)?:|"
+    r"undefined (?:symbol|reference)|duplicate symbol|\bKilled\b|No space left on device",
 )
 _CONTEXT_LINES = 3
 

@@ -38,7 +38,7 @@ def type_name(kind: Any) -> str:
     if origin is Literal:
         return " or ".join(f'"{value}"' for value in get_args(kind))
     if origin in (Union, types.UnionType):
-        return " or ".join(type_name(arg) for arg in get_args(kind))
+        return " or ".join(type_name(arg) for arg in get_args(kind) if arg is not type(None))
     if origin is tuple:
         return f"list of {type_name(get_args(kind)[0])}"
     if origin is not None and issubclass(origin, Mapping):
@@ -93,6 +93,9 @@ def convert(value: object, kind: Any, path: tuple[str, ...]) -> Any:
     if origin in (Union, types.UnionType):
         if any(type(value) is arg for arg in get_args(kind)):
             return value
+        for arg in get_args(kind):
+            if dataclasses.is_dataclass(arg) and isinstance(value, Mapping):
+                return convert(value, arg, path)
         raise KeyProblem(path, f"must be {type_name(kind)}, not {toml_kind(value)}")
     # bool is an int in Python, never in TOML
     if type(value) is not kind:

@@ -1,0 +1,151 @@
+"""The command line: words found, mistakes told, exit codes kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from qbuild.cli.main import COMMANDS, parse, run
+from qbuild.errors import Interrupted, QbuildError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "name"),
+    [
+        (["--recipe", "avx2"], "build", None),
+        (["avx2"], "build", "avx2"),
+        (["build", "avx2"], "build", "avx2"),
+        (["--os", "linux", "show", "avx2"], "show", "avx2"),
+        (["--recipe", "list"], "build", None),
+        (["--store", "plan", "show", "avx2"], "show", "avx2"),
+    ],
+)
+def test_the_command_is_found_among_the_words(
+    words: list[str], command: str, name: str | None
+) -> None:
+    args = parse(words)
+    assert args.command == command
+    assert args.name == name
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], 0, ""),
+        (["build"], 2, "no recipe named"),
+        (["build", "--recipe"], 2, "expected one argument"),
+        (["--recipe", "nope"], 3, "no recipe `nope`"),
+        (["avx2", "--recipe", "laptop"], 2, "two recipes named"),
+        (["show", "avx2", "--os", "dos"], 3, "`target.os` must be"),
+        (["show", "avx2", "--frobnicate"], 2, "unrecognized arguments"),
+        (["show", "avx2", "--set", "x"], 2, "--set takes"),
+        (["plan", "avx2", "--script", "fish"], 2, "invalid choice"),
+        (["plan", "avx2", "--lockfile", "/nonexistent/file"], 4, "lock"),
+        (["plan", "avx2", "--patches", "/nonexistent"], 6, "windows-gnu"),
+        (["avx2", "--jobs", "0"], 2, "--jobs takes a number from 1 on"),
+        (["avx2", "--jobs", "many"], 2, "invalid int value"),
+        (["reproduce", "avx2", "--jobs", "-1"], 2, "--jobs takes a number"),
+        (["cache", "burn"], 2, "invalid choice"),
+        (["verify"], 2, "required"),
+        (["verify", "/nonexistent.zip"], 2, "there is no zip"),
+    ],
+)
+def test_mistakes_have_a_message_and_a_code(
+    words: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not words:
+        with pytest.raises(SystemExit) as ended:
+            run(words)
+        assert ended.value.code == code
+        return
+    assert run(words) == code
+    err = capsys.readouterr().err
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_errors_are_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "nope", "--json"]) == 3
+    data = json.loads(capsys.readouterr().out)
+    assert data["error"] == "recipe"
+    assert data["exit_code"] == 3
+    assert "nope" in data["what"]
+
+
+@pytest.mark.parametrize("command", ["list", "show avx2", "plan avx2", "version"])
+def test_json_is_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command.split(), "--json"]) == 0
+    json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["list", "show avx2", "plan avx2", "version"])
+def test_text_is_for_people(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command.split()) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_show_prints_toml_that_resolves_to_the_same_recipe(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from qbuild.recipe.load import as_dict, load_recipe
+
+    assert run(["show", "baseline"]) == 0
+    path = tmp_path_factory.mktemp("show") / "baseline.toml"
+    path.write_text(capsys.readouterr().out)
+    assert as_dict(load_recipe(str(path))) == as_dict(load_recipe("baseline"))
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run([command, "--help"])
+    assert ended.value.code == 0
+    assert "usage: qbuild" in capsys.readouterr().out
+
+
+def test_a_fault_in_qbuild_is_one_message_not_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import qbuild.cli.version as module
+
+    def boom(*args: object) -> int:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(module, "execute", boom)
+    assert run(["version"]) == 1
+    err = capsys.readouterr().err
+    assert "unexpected ZeroDivisionError: oops" in err and "--debug" in err
+    with pytest.raises(ZeroDivisionError):
+        run(["version", "--debug"])
+
+
+def test_ctrl_c_is_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import qbuild.cli.version as module
+
+    def interrupted(*args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "execute", interrupted)
+    assert run(["version"]) == Interrupted.exit_code == 130
+    assert "stopped" in capsys.readouterr().err
+
+
+def test_exit_codes_are_unique() -> None:
+    def all_classes(cls: type[QbuildError]) -> list[type[QbuildError]]:
+        return [cls, *(c for sub in cls.__subclasses__() for c in all_classes(sub))]
+
+    codes = [c.exit_code for c in all_classes(QbuildError) if "exit_code" in vars(c)]
+    assert len(codes) == len(set(codes))
+    assert UsageError.exit_code == 2
+
+
+def test_a_listing_imports_no_heavy_library(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second run of a build must take half a second: heavy imports belong in functions."""
+    heavy = {"pefile", "elftools", "iced_x86", "numpy", "gguf", "git", "cyclonedx", "unidiff"}
+    before = heavy & set(sys.modules)
+    run(["list"])
+    assert heavy & set(sys.modules) == before

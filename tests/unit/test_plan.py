@@ -1,0 +1,174 @@
+"""The plan: which change reaches which step, and the script forms of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qbuild import cmake, resources
+from qbuild.errors import ConfigureError, LockError, PatchError, ToolchainError, UsageError
+from qbuild.lock import Lock, load_lock
+from qbuild.plan import Plan, make_plan, version_of
+from qbuild.recipe.load import known_recipes, load_recipe
+from qbuild.script import render
+
+HOST = "linux-x86_64"
+
+
+@pytest.fixture(scope="module")
+def lock() -> Lock:
+    return load_lock(resources.lockfile())
+
+
+def plan(lock: Lock, *overrides: str, name: str = "avx2", os: str | None = None) -> Plan:
+    return make_plan(load_recipe(name, os=os, overrides=overrides), lock, host=HOST)
+
+
+def keys(p: Plan) -> dict[str, str]:
+    return {s.label: s.key for s in p.steps}
+
+
+def changed(a: Plan, b: Plan) -> set[str]:
+    one, two = keys(a), keys(b)
+    return {label for label in one if one[label] != two.get(label)}
+
+
+LATE = {"configure", "compile", "stage", "bundle"}
+
+
+@pytest.mark.parametrize(
+    ("override", "steps"),
+    [
+        ("build.targets=[\"llama-cli\"]", {"compile", "stage", "bundle"}),
+        ("build.linkage=static", LATE),
+        ("build.type=RelWithDebInfo", LATE),
+        ("target.cpu=x86-64-v2", LATE),
+        ("target.glibc=\"2.31\"", LATE),
+        ("target.os=windows", LATE),
+        ("build.options.GGML_LLAMAFILE=false", LATE),
+        ("patches.series=[]", {"patch"} | LATE),
+        ("summary=another", {"bundle"}),
+        ("checks.qemu_cpu=Haswell", {"bundle"}),
+    ],
+)
+def test_a_change_reaches_the_steps_it_can_change_and_no_other(
+    lock: Lock, override: str, steps: set[str]
+) -> None:
+    assert changed(plan(lock), plan(lock, override)) == steps
+
+
+def test_the_same_inputs_give_the_same_keys(lock: Lock) -> None:
+    assert keys(plan(lock)) == keys(plan(lock))
+
+
+def test_one_changed_patch_changes_the_patch_step_and_what_follows(
+    lock: Lock, tmp_path: Path
+) -> None:
+    shutil.copytree(resources.patches_dir(), tmp_path / "p")
+    recipe = load_recipe("avx2")
+    before = make_plan(recipe, lock, host=HOST, patches_root=tmp_path / "p")
+    victim = sorted((tmp_path / "p" / recipe.patches.series[0]).glob("*.patch"))[0]
+    victim.write_bytes(victim.read_bytes().replace(b"Subject: ", b"Subject: Re ", 1))
+    after = make_plan(recipe, lock, host=HOST, patches_root=tmp_path / "p")
+    assert changed(before, after) == {"patch"} | LATE
+
+
+def test_a_new_compiler_changes_configure_and_what_follows(lock: Lock) -> None:
+    wheels = tuple(
+        dataclasses.replace(w, sha256="0" * 64) if w.project == "ziglang" else w
+        for w in lock.wheels
+    )
+    after = plan(dataclasses.replace(lock, wheels=wheels))
+    assert changed(plan(lock), after) == {"wheel ziglang"} | LATE
+
+
+def test_a_missing_pin_is_named(lock: Lock) -> None:
+    bare = dataclasses.replace(lock, wheels=())
+    with pytest.raises(LockError, match="cmake"):
+        plan(bare)
+    with pytest.raises(LockError, match=r"llama\.cp"):
+        plan(lock, "source.pin=llama.cp")
+
+
+def test_a_missing_series_is_named(lock: Lock) -> None:
+    with pytest.raises(PatchError, match="windows-gn"):
+        plan(lock, 'patches.series=["windows-gn"]')
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+def test_system_compilers_refuse_windows_targets(lock: Lock, name: str) -> None:
+    with pytest.raises(ToolchainError, match="builds for Linux only"):
+        plan(lock, f"toolchain.name={name}", os="windows")
+
+
+def test_a_compiler_that_is_not_there_is_named(
+    lock: Lock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError) as caught:
+        plan(lock, "toolchain.name=clang")
+    assert "`clang` is not on PATH" in caught.value.what
+    assert "zig" in (caught.value.fix or "")
+
+
+def test_the_zips_name_says_commit_recipe_and_target(lock: Lock) -> None:
+    assert plan(lock, os="windows").zip_name == "llama-g0c1e57098-avx2-windows-x86_64.zip"
+    pin = lock.source("llama.cpp")
+    assert version_of(dataclasses.replace(pin, build_number=7000)) == "b7000"
+
+
+@pytest.mark.parametrize("name", sorted(known_recipes()))
+def test_every_download_of_upstreams_build_is_off(lock: Lock, name: str) -> None:
+    entries = plan(lock, name=name).configure.inputs["cache"]
+    for option in (
+        "GGML_CCACHE", "GGML_NATIVE", "GGML_OPENMP_FETCH", "LLAMA_BUILD_BORINGSSL",
+        "LLAMA_BUILD_LIBRESSL", "LLAMA_LLGUIDANCE", "LLAMA_OPENSSL", "LLAMA_USE_PREBUILT_UI",
+    ):  # fmt: skip
+        assert entries[option] is False, option
+    assert entries["FETCHCONTENT_FULLY_DISCONNECTED"] is True
+    assert entries["LLAMA_BUILD_COMMIT"] == "0c1e57098"
+
+
+def test_the_init_cache_quotes_for_cmake() -> None:
+    text = cmake.init_cache({"A": True, "B": 3, "C": "$ORIGIN"})
+    assert 'set(A "ON" CACHE BOOL "" FORCE)' in text
+    assert 'set(B "3" CACHE STRING "" FORCE)' in text
+    assert 'set(C "\\$ORIGIN" CACHE STRING "" FORCE)' in text
+
+
+def test_an_option_that_llama_cpp_lacks_is_refused(tmp_path: Path) -> None:
+    recipe = load_recipe("avx2", overrides=["build.options.GGML_LLAMAFIEL=true"])
+    text = "//No help, variable specified on the command line.\nGGML_LLAMAFIEL:BOOL=ON\n"
+    text += "//ggml: use LLAMAFILE\nGGML_LLAMAFILE:BOOL=ON\n"
+    with pytest.raises(ConfigureError) as caught:
+        cmake.check_options_known({"GGML_LLAMAFIEL": True}, text, recipe)
+    assert caught.value.fix == "did you mean `GGML_LLAMAFILE`?"
+    good = load_recipe("avx2", overrides=["build.options.GGML_LLAMAFILE=true"])
+    cmake.check_options_known({"GGML_LLAMAFILE": True}, text, good)
+
+
+def test_cmakes_first_error_is_found() -> None:
+    log = "-- a\nCMake Error at CMakeLists.txt:3 (foo):\n  Unknown command\n\n-- b\nCMake Error x\n"
+    assert "Unknown command" in cmake.first_error(log)
+    assert cmake.first_error("one\ntwo\n") == "one\ntwo"
+
+
+@pytest.mark.parametrize("shell", ["sh", "cmd", "ps1"])
+@pytest.mark.parametrize("system", ["linux", "windows"])
+def test_a_script_names_pin_patches_tools_and_targets(
+    lock: Lock, shell: str, system: str
+) -> None:
+    text = render(plan(lock, os=system), shell)
+    for word in ("0c1e57098bba43ac29e6e3b677cdceebdd22334f", "windows-gnu", "ziglang==", "cmake",
+                 "ninja", "llama-server", "GGML_AVX2"):  # fmt: skip
+        assert word in text, word
+    assert str(Path.home()) not in text
+    assert str(resources.data_root()) not in text
+
+
+def test_an_unknown_shell_is_refused(lock: Lock) -> None:
+    with pytest.raises(UsageError, match="fish"):
+        render(plan(lock), "fish")
