@@ -89,7 +89,7 @@ def compare_zips(first: Path, second: Path) -> Comparison:
 
 
 def _differences(first: Path, second: Path) -> Iterator[Difference]:
-    from qbuild.archive import open_zip
+    from qbuild.unpack import open_zip
 
     with open_zip(first) as one, open_zip(second) as two:
         for name in sorted({*one.names, *two.names}):
