@@ -80,7 +80,8 @@ def test_only_shipped_tools_are_explained() -> None:
     readme = text(facts(build=Build(targets=("llama-bench", "llama-quantize"))))
     assert "llama-bench.exe" in readme
     assert "Also here: llama-quantize" in readme
-    assert "llama-server.exe" not in readme
+    assert "llama-server" not in readme
+    assert "web UI" not in readme
 
 
 @pytest.mark.parametrize(

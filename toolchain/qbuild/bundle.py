@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -40,7 +40,7 @@ _BACKENDS: Final[Mapping[bool, tuple[str, ...]]] = {
 
 _NOT_BACKENDS: Final = ("ggml-base.dll", "libggml-base.so")
 _BACKEND_HOST: Final[Mapping[bool, re.Pattern[str]]] = {
-    True: re.compile(r"ggml\.dll"),
+    True: re.compile(r"(lib)?ggml\.dll"),
     False: re.compile(r"libggml\.so(\.\d+)*"),
 }
 
@@ -67,12 +67,21 @@ class BundleResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Linked:
+    """A binary as its tables describe it: the image, its soname ("" on Windows), what it loads."""
+
+    image: Image
+    soname: str
+    loads: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Binary:
     """A staged binary under the name it ships with."""
 
     name: str
     path: Path
-    image: Image
+    linked: _Linked
     role: Role
     needed_by: tuple[str, ...] = ()
 
@@ -217,9 +226,8 @@ def _select(stage: Path, facts: BundleFacts) -> tuple[_Binary, ...]:
                 where="build.targets",
                 fix="only targets that are programs can ship",
             )
-        chosen[name] = _Binary(
-            name=name, path=path, image=_read(path, windows=windows), role="executable"
-        )
+        linked = _read(path, windows=windows)
+        chosen[name] = _Binary(name=name, path=path, linked=linked, role="executable")
         queue.append(name)
     runtime_loaded = sorted(n for n, c in candidates.items() if c.role == "backend")
     users: dict[str, set[str]] = {}
@@ -231,7 +239,7 @@ def _select(stage: Path, facts: BundleFacts) -> tuple[_Binary, ...]:
     by_key = {_fold(name, windows=windows): name for name in candidates}
     while queue:
         user = queue.popleft()
-        for wanted in _loads(chosen[user].image):
+        for wanted in chosen[user].linked.loads:
             name = by_key.get(_fold(wanted, windows=windows), "")
             if not name:
                 continue
@@ -239,7 +247,7 @@ def _select(stage: Path, facts: BundleFacts) -> tuple[_Binary, ...]:
             if name not in chosen:
                 chosen[name] = candidates[name]
                 queue.append(name)
-    images = {name: binary.image for name, binary in chosen.items()}
+    images = {name: binary.linked.image for name, binary in chosen.items()}
     if problems := _problems(images, facts, runtime_loaded):
         raise BundleError(
             "the bundle is not complete:\n  " + "\n  ".join(problems),
@@ -247,26 +255,23 @@ def _select(stage: Path, facts: BundleFacts) -> tuple[_Binary, ...]:
             fix="stage the library, or add it to the table of system libraries if it is one",
         )
     return tuple(
-        _Binary(
-            name=name,
-            path=binary.path,
-            image=binary.image,
-            role=binary.role,
-            # A library without a user in the bundle cannot be chosen; hosts may be absent.
-            needed_by=tuple(sorted(users.get(name, set()) & chosen.keys())),
-        )
+        # Hosts of a backend may be absent: a static build has none.
+        replace(binary, needed_by=tuple(sorted(users.get(name, set()) & chosen.keys())))
         for name, binary in sorted(chosen.items())
     )
 
 
-def _read(path: Path, *, windows: bool) -> Image:
+def _read(path: Path, *, windows: bool) -> _Linked:
     if windows:
         from qbuild.binary.pe import read_pe
 
-        return read_pe(path)
+        pe = read_pe(path)
+        loads = [entry.dll for entry in pe.imports] + [entry.dll for entry in pe.forwards]
+        return _Linked(image=pe, soname="", loads=tuple(loads))
     from qbuild.binary.elf import read_elf
 
-    return read_elf(path)
+    elf = read_elf(path)
+    return _Linked(image=elf, soname=elf.soname or "", loads=tuple(elf.needed))
 
 
 def _problems(
@@ -282,15 +287,6 @@ def _problems(
         runtime_loaded=runtime_loaded,
     )
     return [str(problem) for problem in result.problems]
-
-
-def _loads(image: Image) -> list[str]:
-    """Return the names of the libraries a binary loads through its tables."""
-    from qbuild.binary.pe import PeImage
-
-    if isinstance(image, PeImage):
-        return [entry.dll for entry in image.imports] + [entry.dll for entry in image.forwards]
-    return list(image.needed)
 
 
 def _is_backend(name: str, *, windows: bool) -> bool:
@@ -311,8 +307,6 @@ def _libraries(stage: Path, facts: BundleFacts) -> dict[str, _Binary]:
         BundleError: Two different files answer to one name.
 
     """
-    from qbuild.binary.elf import ElfImage
-
     windows = facts.windows
     loads_backends = _option(facts, "GGML_BACKEND_DL")
     folders = [stage / "bin"] if windows else [stage / "bin", stage / "lib"]
@@ -321,11 +315,11 @@ def _libraries(stage: Path, facts: BundleFacts) -> dict[str, _Binary]:
         library = path.suffix.lower() == ".dll" if windows else ".so" in path.suffixes
         if not (library and path.is_file()):
             continue
-        image = _read(path, windows=windows)
+        linked = _read(path, windows=windows)
         backend = loads_backends and _is_backend(path.name, windows=windows)
         name = path.name
-        if isinstance(image, ElfImage) and image.soname and not backend:
-            name = image.soname
+        if linked.soname and not backend:
+            name = linked.soname
         other = found.get(name)
         if other is not None and sha256_file(other.path) != sha256_file(path):
             raise BundleError(
@@ -335,7 +329,7 @@ def _libraries(stage: Path, facts: BundleFacts) -> dict[str, _Binary]:
             )
         if other is None or path.name == name:
             role: Role = "backend" if backend else "library"
-            found[name] = _Binary(name=name, path=path, image=image, role=role)
+            found[name] = _Binary(name=name, path=path, linked=linked, role=role)
     return found
 
 

@@ -189,19 +189,21 @@ def _models(facts: BundleFacts) -> str:
 
 def _features(facts: BundleFacts) -> str:
     build = facts.recipe.build
-    ui = (
-        "llama-server's web UI is inside: open its address in a browser."
-        if facts.ui
-        else "llama-server's web UI is NOT inside; the API is. Use any chat program that speaks "
-        "the OpenAI API."
-    )
-    https = "HTTPS is inside." if facts.https else "HTTPS is not inside (see above)."
-    linkage = (
+    points = []
+    if "llama-server" in build.targets:
+        points.append(
+            "llama-server's web UI is inside: open its address in a browser."
+            if facts.ui
+            else "llama-server's web UI is NOT inside; the API is. Use any chat program that "
+            "speaks the OpenAI API."
+        )
+    points.append("HTTPS is inside." if facts.https else "HTTPS is not inside (see above).")
+    points.append(
         "Each tool is one file that can be copied alone."
         if build.linkage == "static"
         else "The tools share the libraries beside them: move them together."
     )
-    return _section("What is inside", [_wrap(text, "  ", "- ") for text in (ui, https, linkage)])
+    return _section("What is inside", [_wrap(point, "  ", "- ") for point in points])
 
 
 def _differences(facts: BundleFacts) -> str:
