@@ -15,6 +15,32 @@ WHO = {
     "GIT_COMMITTER_EMAIL": "ada@example.org",
     "GIT_COMMITTER_DATE": "2026-02-03T04:05:06+00:00",
 }
+# One mail in three parts.
+HEAD = """\
+From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: Ada <ada@example.org>
+Date: Thu, 1 Jan 2026 00:00:00 +0000
+Subject: [PATCH] one: change a line
+
+Because.
+---
+ a.c | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+"""
+DIFF = """\
+diff --git a/a.c b/a.c
+index 1111111111111111111111111111111111111111..2222222222222222222222222222222222222222 100644
+--- a/a.c
++++ b/a.c
+@@ -1,3 +1,3 @@ int main()
+ one
+-two
++TWO
+ three
+"""
+TAIL = "-- \n2.39.5\n\n"
+
 Files = Mapping[str, bytes | None]
 
 

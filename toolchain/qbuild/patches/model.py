@@ -204,10 +204,15 @@ def read_table(file: Path, name: str) -> Table:
     except tomllib.TOMLDecodeError as error:
         raise PatchError(f"series.toml is not valid TOML: {error}", where=str(file)) from None
     try:
-        table: Table = build(Table, _rename(data, ()))
+        renamed = _rename(data, ())
+    except KeyProblem as problem:
+        raise _error(file, text, problem, list(problem.path)) from None
+    try:
+        table: Table = build(Table, renamed)
         _check(table, name)
     except KeyProblem as problem:
-        raise _error(file, text, problem) from None
+        spelled = [_SPELLED.get(part, part) for part in problem.path]
+        raise _error(file, text, problem, spelled) from None
     return table
 
 
@@ -269,8 +274,8 @@ def _check_stray(folder: Path, table: Table, file: Path) -> None:
         )
 
 
-def _error(file: Path, text: str, problem: KeyProblem) -> PatchError:
-    path = [_SPELLED.get(part, part) for part in problem.path]
+def _error(file: Path, text: str, problem: KeyProblem, path: list[str]) -> PatchError:
+    """Return the problem with the key path, and its line, as the file spells it."""
     fix = problem.fix
     for spelled, known in _RENAMED.items():
         fix = fix.replace(f"`{known}`", f"`{spelled}`") if fix else fix
