@@ -203,7 +203,8 @@ class Builder:
     def _cache_environment(self, work: Path) -> dict[str, str]:
         if not self._ccache():
             return {}
-        toolchain = json.dumps(self.plan.configure.inputs["toolchain"], sort_keys=True)
+        inputs = self.plan.configure.inputs
+        toolchain = json.dumps([inputs["toolchain"], inputs["layout"]], sort_keys=True)
         import hashlib
 
         return {

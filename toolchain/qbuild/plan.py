@@ -151,6 +151,7 @@ def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | Non
             "format": cmake.FORMAT,
             "patch": patch.key,
             "toolchain": toolchain.describe(recipe, lock, host),
+            "layout": _layout(toolchain, recipe),
             "tools": {wheel.project: wheel.sha256 for wheel in tools},
             "cache": entries,
         },
@@ -191,6 +192,17 @@ def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | Non
         bundle=bundle,
         zip_name=name,
     )
+
+
+def _layout(toolchain: Toolchain, recipe: Recipe) -> dict[str, Any]:
+    """Return wrappers and toolchain file with placeholders for what differs between folders."""
+    programs = {name: f"@{name}@" for name in ("zig", "cc", "c++")}
+    layout = toolchain.layout(recipe, programs=programs, work="@work@", cache_dir="@cache@")
+    return {
+        "wrappers": {name: list(words) for name, words in layout.wrappers.items()},
+        "toolchain_file": layout.toolchain_file,
+        "cache": dict(layout.cache),
+    }
 
 
 def wheel_step(wheel: WheelPin) -> Step:

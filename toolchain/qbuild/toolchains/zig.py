@@ -103,7 +103,9 @@ class Zig:
         """Return the wrappers, which carry target and path maps, and the toolchain file."""
         windows = wants_windows(recipe)
         zig = programs["zig"]
-        flags = ["-target", target_triple(recipe), *hide_paths(work)]
+        # zig asks clang for debug information unless told not to; everything is stripped at link
+        # time anyway, and without it a file was seen to compile in 4/5 of the time.
+        flags = ["-target", target_triple(recipe), "-g0", *hide_paths(work)]
         variables = {
             "CMAKE_C_COMPILER": "cc",
             "CMAKE_CXX_COMPILER": "c++",
