@@ -22,6 +22,7 @@ from qbuild import tiny_gguf
 from qbuild.console import Reporter, Silent
 from qbuild.errors import VerifyError
 from qbuild.sandbox import Limits, Ran, run
+from qbuild.unpack import open_zip
 from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
 
@@ -30,7 +31,11 @@ _PROBE: Final = Path(__file__).with_name("probe.py")
 _PROMPT: Final = "say it"
 _TOKENS: Final = 32
 _SECONDS: Final = 60.0
-_COMMON: Final = ("--temp", "0", "--threads", "2", "--ctx-size", "256", "--offline")
+_COMMON: Final = (
+    "--temp", "0", "--ctx-size", "256", "--offline", "--no-warmup",
+    # Two threads, which sleep rather than spin while they wait: the machine may be busy.
+    "--threads", "2", "--poll", "0",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,46 @@ class _Bundle:
         return ran
 
 
+def run_zip(
+    path: Path, *, cache_dir: Path | None = None, reporter: Reporter | None = None
+) -> tuple[Check, ...]:
+    """Unpack a zip into a scratch folder and run what is in it.
+
+    Args:
+        path: A zip that :func:`qbuild.verify.verify_zip` accepted.
+        cache_dir: Where a prepared Wine prefix (0.7 GB) is kept between runs, or None.
+        reporter: Where progress goes.
+
+    Raises:
+        VerifyError: The zip is for no system known here, or the sandbox does not work.
+        ArchiveError: The zip is damaged.
+    """
+    from qbuild.verify.static import read_bundle, scratch_folder
+    from qbuild.verify.structure import unpack
+
+    reporter = reporter or Silent()
+    with open_zip(path) as view, scratch_folder() as scratch:
+        total = sum(view.member(name).size for name in view.names)
+        with reporter.task("unpack", total=total, unit="bytes") as task:
+            unpacked = unpack(view, scratch / "files", task)
+        bundle = read_bundle(path.name, unpacked)
+        if not bundle.target_os:
+            return (not_run("run", "its programs run", "there is no program inside"),)
+        target = bundle.manifest.target if bundle.manifest else {}
+        source = bundle.manifest.source if bundle.manifest else {}
+        return run_checks(
+            unpacked.root,
+            target_os=bundle.target_os,
+            cpu_level=str(target.get("cpu", "")),
+            commit=str(source.get("commit", "")),
+            number=source.get("build_number"),
+            isa=tuple(target.get("isa", ())),
+            qemu_cpu=str(bundle.recipe.get("checks", {}).get("qemu_cpu", "")),
+            cache_dir=cache_dir,
+            reporter=reporter,
+        )
+
+
 def run_checks(
     unpacked: Path,
     *,
@@ -85,7 +130,7 @@ def run_checks(
     Args:
         unpacked: Folder with the bundle's files; not written to.
         target_os: ``linux`` or ``windows``.
-        cpu_level: psABI level; chooses the CPU that qemu-user plays.
+        cpu_level: psABI level; chooses the CPU that qemu-user plays. "" when it is not known.
         commit: Pinned commit id (hex, full), or "" when unknown.
         number: Upstream's build number, when known.
         isa: Extensions beyond the level.
@@ -153,7 +198,10 @@ def _one(
     if kind == "version" and not commit:
         return not_run(id, title, "there is no manifest that says which commit it is")
     started = time.monotonic()
-    problems = step(bundle, runner)
+    try:
+        problems = step(bundle, runner)
+    except VerifyError as error:  # it could not even be started
+        problems = [error.what]
     return judge(id, title, problems, seconds=time.monotonic() - started)
 
 

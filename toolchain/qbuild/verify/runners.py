@@ -127,6 +127,8 @@ def plan_for(
     if target_os == "windows":
         lacks("qemu", title, "qemu-user runs Linux programs; a Windows bundle's CPU level is "
               "shown by disassembly only")  # fmt: skip
+    elif not model:
+        lacks("qemu", title, "nothing says which CPU that is")
     elif cpu_level == "x86-64-v4" or any(name.startswith(("avx512", "amx")) for name in isa):
         lacks("qemu", title, "qemu's emulated CPUs have no AVX-512 or AMX")
     elif isa and not qemu_cpu:

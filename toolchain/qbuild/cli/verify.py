@@ -1,0 +1,46 @@
+"""``qbuild verify ZIP``: check a finished zip from its bytes; with ``--run``, run what is inside."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from qbuild.cli.common import print_json, store
+from qbuild.console import Reporter
+from qbuild.errors import UsageError, VerifyError
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("zip", metavar="ZIP", help="the zip; it is only read")
+    parser.add_argument(
+        "--run",
+        action="store_true",
+        help="also run its programs (no network, scratch home, limits) natively, in Wine, in "
+        "qemu-user; only for zips you would run anyway",
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Check the zip and print the verdict; the exit code says whether it is accepted."""
+    from qbuild.verify import verify_zip
+
+    path = Path(args.zip)
+    if not path.is_file():
+        raise UsageError(
+            f"there is no zip {path.name}" if not path.exists() else f"{path.name} is not a file",
+            where=str(path),
+        )
+    verdict = verify_zip(path, reporter=reporter)
+    if args.run and verdict.ok:
+        from qbuild.verify.run import run_zip
+
+        cache = store(args).root / "cache"
+        verdict = verdict.with_checks(run_zip(path, cache_dir=cache, reporter=reporter))
+    elif args.run:
+        reporter.warn("a zip that is refused is not run")
+    if args.json:
+        print_json(verdict.as_json())
+    elif not args.quiet:
+        print(verdict.render())
+    return 0 if verdict.ok else VerifyError.exit_code

@@ -1,0 +1,124 @@
+"""A bundle's papers against its files: manifest, provenance, SBOM, and what its name promises."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from qbuild.manifest import FILE_NAME as MANIFEST
+from qbuild.manifest import Manifest
+from qbuild.provenance import FILE_NAME as PROVENANCE
+from qbuild.provenance import PREDICATE, STATEMENT
+from qbuild.verify.structure import Unpacked
+
+CUDA_NAME: Final = re.compile(r"(?:^|[-_.])(?:cuda|cu1[0-9]|gtx|rtx|geforce|tesla|sm_?\d\d)", re.I)
+"""Words in a zip's name that promise an NVIDIA backend."""
+
+
+def manifest_problems(manifest: Manifest, unpacked: Unpacked) -> Iterator[str]:
+    """Yield how the files differ from what the manifest says."""
+    listed = {entry.path: entry for entry in manifest.files}
+    present = unpacked.files.keys() - {MANIFEST}
+    for name in sorted(listed.keys() - present):
+        yield f"{name}: is in {MANIFEST}, but missing from the zip"
+    for name in sorted(present - listed.keys()):
+        yield f"{name}: is in the zip, but not in {MANIFEST}"
+    for name in sorted(present & listed.keys()):
+        entry, file = listed[name], unpacked.files[name]
+        if file.size != entry.size:
+            yield f"{name}: has {file.size} bytes, {MANIFEST} says {entry.size}"
+        elif file.sha256 != entry.sha256:
+            yield f"{name}: has sha256 {file.sha256}, {MANIFEST} says {entry.sha256}"
+        if file.executable != entry.executable:
+            yield f"{name}: has other permissions than {MANIFEST} says"
+
+
+def name_problems(manifest: Manifest, zip_name: str) -> Iterator[str]:
+    """Yield where the zip's file name contradicts its manifest."""
+    if zip_name != f"{manifest.name}.zip":
+        yield f"{zip_name}: was renamed; {MANIFEST} says {manifest.name}.zip"
+    target = manifest.target
+    expected = f"llama-{manifest.version}-{manifest.recipe}-{target['os']}-{target['arch']}"
+    if manifest.name != expected:
+        yield f"{MANIFEST}: calls itself {manifest.name}, its other entries make {expected}"
+
+
+def read_object(unpacked: Unpacked, name: str) -> Mapping[str, Any]:
+    """Return a JSON object that lies in the bundle.
+
+    Raises:
+        ValueError: It is no JSON object.
+        KeyError: There is no such file.
+    """
+    data = json.loads(unpacked.files[name].path.read_bytes())
+    if not isinstance(data, dict):
+        raise ValueError("it is not an object")
+    return data
+
+
+def provenance_problems(
+    statement: Mapping[str, Any], manifest: Manifest, unpacked: Unpacked
+) -> Iterator[str]:
+    """Yield where the provenance does not fit the files and the manifest."""
+    if statement.get("_type") != STATEMENT or statement.get("predicateType") != PREDICATE:
+        yield f"{PROVENANCE}: is not an in-toto v1 statement with SLSA v1 provenance"
+        return
+    try:
+        subjects = {item["name"]: item["digest"]["sha256"] for item in statement["subject"]}
+        definition = statement["predicate"]["buildDefinition"]
+        sources = {
+            item["digest"]["gitCommit"]: item["digest"]["gitTree"]
+            for item in definition["resolvedDependencies"]
+            if "gitCommit" in item["digest"]
+        }
+        patched = definition["internalParameters"]["patched"]
+    except (KeyError, TypeError, AttributeError) as error:
+        yield f"{PROVENANCE}: is malformed ({type(error).__name__}: {error})"
+        return
+    files = {
+        name: file.sha256
+        for name, file in unpacked.files.items()
+        if name not in (MANIFEST, PROVENANCE)
+    }
+    for name in sorted(files.keys() | subjects.keys()):
+        if name not in subjects:
+            yield f"{name}: is no subject of {PROVENANCE}"
+        elif name not in files:
+            yield f"{name}: is a subject of {PROVENANCE}, but not in the zip"
+        elif files[name] != subjects[name]:
+            yield f"{name}: has sha256 {files[name]}, {PROVENANCE} says {subjects[name]}"
+    if sources != {manifest.source["commit"]: manifest.source["tree"]}:
+        yield f"{PROVENANCE}: names another source than {MANIFEST}"
+    if patched != dict(manifest.patched):
+        yield f"{PROVENANCE}: names another patched source than {MANIFEST}"
+
+
+def sbom_problems(data: Mapping[str, Any], name: str, unpacked: Unpacked) -> Iterator[str]:
+    """Yield what is wrong with a CycloneDX document: form, and hashes of files it lists."""
+    from cyclonedx.model.bom import Bom
+
+    if data.get("bomFormat") != "CycloneDX":
+        yield f"{name}: is not a CycloneDX document"
+        return
+    try:
+        # The library adds from_json to its classes by a decorator that type checkers do not see.
+        bom = Bom.from_json(data)  # type: ignore[attr-defined]
+    except Exception as error:  # whatever the library's parser meets in a damaged document
+        yield f"{name}: does not parse ({type(error).__name__}: {error})"
+        return
+    if bom is None or not bom.components:
+        yield f"{name}: lists no component"
+    for component in _components(data):
+        file = unpacked.files.get(str(component.get("name")))
+        for item in component.get("hashes", ()):
+            sha256 = item.get("content") if item.get("alg") == "SHA-256" else None
+            if component.get("type") == "file" and sha256 and file and file.sha256 != sha256:
+                yield f"{component['name']}: has sha256 {file.sha256}, {name} says {sha256}"
+
+
+def _components(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for component in data.get("components", ()):
+        yield component
+        yield from _components(component)

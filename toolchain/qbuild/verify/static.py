@@ -1,0 +1,319 @@
+"""``verify``: every check that reading a zip can settle, from its bytes alone.
+
+Nothing is executed and nothing is believed: names, manifest and provenance are claims, the
+binaries are what they are compared with. A zip that qbuild did not make has no claims; it is told
+what is inside, and the checks that need a claim are reported as not run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from qbuild.archive import sha256_file
+from qbuild.console import Reporter, Silent
+from qbuild.errors import ArchiveError, QbuildError, VerifyError
+from qbuild.manifest import FILE_NAME as MANIFEST
+from qbuild.manifest import Manifest, load_manifest
+from qbuild.provenance import FILE_NAME as PROVENANCE
+from qbuild.unpack import ZipView, open_zip
+from qbuild.verify import binaries, cpu, papers, probes
+from qbuild.verify.binaries import Images
+from qbuild.verify.model import Check, Verdict, judge, not_run
+from qbuild.verify.structure import Unpacked, repack_problems, structure_problems, unpack
+
+_NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
+_STEPS: Final = 13
+_CUDA_COMPILERS: Final = ("nvcc", "clang-cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """An unpacked zip with its claims and its binaries.
+
+    Args:
+        name: File name of the zip.
+        unpacked: Its files.
+        manifest: Its claims, when it has any that can be read.
+        manifest_problem: Why not, when it has a manifest that cannot be read.
+        images: Its binaries.
+        provenance: Its provenance statement, when it can be read.
+    """
+
+    name: str
+    unpacked: Unpacked
+    manifest: Manifest | None
+    manifest_problem: str
+    images: Images
+    provenance: Mapping[str, Any] | None
+
+    @property
+    def target_os(self) -> str:
+        """What it is for: the claim, else what its files are."""
+        return str(self.manifest.target["os"]) if self.manifest else self.images.target_os
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The recipe that the provenance holds, or an empty one."""
+        try:
+            recipe = (self.provenance or {})["predicate"]["buildDefinition"]
+            recipe = recipe["externalParameters"]["recipe"]
+        except (KeyError, TypeError):
+            return {}
+        return recipe if isinstance(recipe, Mapping) else {}
+
+    @property
+    def foreign(self) -> frozenset[str]:
+        """Binaries that others compiled and the recipe only adds.
+
+        So far that is NVIDIA's runtime, told by what the file exports, not by its name.
+        """
+        marks = {"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"}
+        every = {**self.images.pe, **self.images.elf}
+        return frozenset(name for name, i in every.items() if marks.intersection(i.exports))
+
+
+def verify_zip(path: Path, *, reporter: Reporter | None = None) -> Verdict:
+    """Check a zip by reading it.
+
+    Args:
+        path: The zip; it is only read.
+        reporter: Where progress goes.
+
+    Raises:
+        VerifyError: The scratch folder cannot be written to.
+        ArchiveError: There is no such file, or it cannot be read from disk.
+    """
+    reporter = reporter or Silent()
+    try:
+        digest = sha256_file(path)
+    except OSError as error:
+        what = f"{path.name} cannot be read: {error.strerror or error}"
+        raise ArchiveError(what, where=str(path)) from error
+    try:
+        view = open_zip(path)
+    except ArchiveError as error:
+        refused = judge("archive", "the archive is sound", [error.what])
+        return Verdict(zip_name=path.name, sha256=digest, checks=(refused,))
+    with view, scratch_folder() as scratch:
+        total = sum(view.member(name).size for name in view.names)
+        with reporter.task("unpack", total=total, unit="bytes") as task:
+            unpacked = unpack(view, scratch / "files", task)
+        bundle = read_bundle(path.name, unpacked)
+        with reporter.task("verify", total=_STEPS) as task:
+            checks: list[Check] = []
+            for check in _checks(path, view, bundle, scratch):
+                checks.append(check)
+                task.update(done=len(checks), note=check.title)
+    return Verdict(zip_name=path.name, sha256=digest, checks=tuple(checks))
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Give a temporary folder.
+
+    Raises:
+        VerifyError: None can be made.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="qbuild-verify-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise VerifyError(
+            f"there is no place to unpack for checking: {error.strerror or error}",
+            where=tempfile.gettempdir(),
+            fix="point TMPDIR at a folder that can be written to",
+        ) from error
+    with folder as name:
+        yield Path(name)
+
+
+def read_bundle(name: str, unpacked: Unpacked) -> Bundle:
+    """Read the claims and the binaries of an unpacked zip."""
+    manifest, problem = None, ""
+    if MANIFEST in unpacked.files:
+        try:
+            manifest = load_manifest(unpacked.files[MANIFEST].path.read_bytes())
+        except QbuildError as error:
+            problem = error.what
+    try:
+        provenance = papers.read_object(unpacked, PROVENANCE)
+    except (KeyError, ValueError, RecursionError):
+        provenance = None
+    return Bundle(
+        name=name,
+        unpacked=unpacked,
+        manifest=manifest,
+        manifest_problem=problem,
+        images=binaries.read_images(unpacked),
+        provenance=provenance,
+    )
+
+
+def _timed(id: str, title: str, find: Callable[[], Iterable[str]], *seen: str) -> Check:
+    started = time.monotonic()
+    problems = tuple(find())
+    return judge(id, title, problems, *seen, seconds=time.monotonic() - started)
+
+
+def _checks(path: Path, view: ZipView, bundle: Bundle, scratch: Path) -> Iterator[Check]:
+    """Make all checks, the cheap ones first."""
+    unpacked, images, manifest = bundle.unpacked, bundle.images, bundle.manifest
+    problems = (*unpacked.problems, *images.problems)
+    yield judge("archive", "the archive is sound", problems, f"{len(unpacked.files)} files")
+    yield _packing(path, view, bundle, scratch)
+    yield from _papers(bundle)
+    arch = str(manifest.target["arch"]) if manifest else "x86_64"
+    yield judge(
+        "machine",
+        "every binary is for the target",
+        binaries.machine_problems(images, bundle.target_os, arch),
+        f"{len(images.names)} binaries for {bundle.target_os or 'no system'}, {arch}",
+    )
+    yield _closure(bundle)
+    yield from cpu.level_checks(
+        images,
+        unpacked,
+        level=str(manifest.target["cpu"]) if manifest else "",
+        isa=tuple(manifest.target.get("isa", ())) if manifest else (),
+    )
+    try:
+        yield _timed(
+            "traces",
+            "nothing of the build machine",
+            lambda: binaries.trace_problems(images, unpacked, bundle.foreign),
+        )
+    except ImportError:
+        pass
+    yield from _glibc(bundle)
+    yield from _source(bundle)
+    yield _cuda(bundle)
+
+
+def _packing(path: Path, view: ZipView, bundle: Bundle, scratch: Path) -> Check:
+    id, title = "packing", "the archive is packed reproducibly"
+    if bundle.manifest is None:
+        return not_run(id, title, bundle.manifest_problem or _NO_MANIFEST)
+    if bundle.unpacked.problems:
+        return not_run(id, title, "some of its files are damaged")
+
+    def find() -> list[str]:
+        return list(structure_problems(view)) or list(
+            repack_problems(path, view, bundle.unpacked, scratch)
+        )
+
+    return _timed(id, title, find)
+
+
+def _papers(bundle: Bundle) -> Iterator[Check]:
+    manifest, unpacked = bundle.manifest, bundle.unpacked
+    title = "files are those of the manifest"
+    if manifest is None:
+        missing = not_run("manifest", title, _NO_MANIFEST)
+        yield judge("manifest", title, [bundle.manifest_problem]) if (
+            bundle.manifest_problem
+        ) else missing
+        yield not_run("provenance", "provenance fits the files", _NO_MANIFEST)
+        yield not_run("sbom", "the SBOM parses", _NO_MANIFEST)
+        return
+    yield judge(
+        "manifest",
+        title,
+        (*papers.manifest_problems(manifest, unpacked),
+         *papers.name_problems(manifest, bundle.name)),
+        f"{len(manifest.files)} files with size and sha256",
+    )  # fmt: skip
+    title = "provenance fits the files"
+    if bundle.provenance is None:
+        yield judge("provenance", title, [f"{PROVENANCE}: is missing or no JSON object"])
+    else:
+        found = papers.provenance_problems(bundle.provenance, manifest, unpacked)
+        yield judge("provenance", title, found)
+    yield _sbom(manifest, unpacked)
+
+
+def _sbom(manifest: Manifest, unpacked: Unpacked) -> Check:
+    id, title = "sbom", "the SBOM parses"
+    listed = manifest.by_role("sbom")
+    if not listed:
+        return judge(id, title, [f"{MANIFEST}: lists no file with the role sbom"])
+    problems = []
+    for entry in listed:
+        try:
+            data = papers.read_object(unpacked, entry.path)
+        except KeyError:
+            problems.append(f"{entry.path}: is missing")
+        except (ValueError, RecursionError) as error:
+            problems.append(f"{entry.path}: is not JSON ({error})")
+        else:
+            problems += papers.sbom_problems(data, entry.path, unpacked)
+    return judge(id, title, problems)
+
+
+def _closure(bundle: Bundle) -> Check:
+    id, title = "closure", "everything it needs is inside or part of the system"
+    if not bundle.target_os:
+        return not_run(id, title, "there are no programs of one system inside")
+    if (repeated := binaries.repeated_name(bundle.images)) is not None:
+        return judge(id, title, [f"{repeated[0]} and {repeated[1]}: two files answer to one name"])
+    try:
+        return _timed(id, title, lambda: binaries.closure_problems(bundle.images, bundle.target_os))
+    except ImportError:
+        return not_run(id, title, "pending")
+
+
+def _glibc(bundle: Bundle) -> Iterator[Check]:
+    if bundle.target_os != "linux":
+        return
+    id, title = "glibc", "runs on the glibc it names"
+    needs = binaries.glibc_needed(bundle.images)
+    seen = [f"{version[0]}.{version[1]} needed" for version in list(needs.values())[:1]]
+    if bundle.manifest is None or "glibc" not in bundle.manifest.target:
+        yield not_run(id, title, *seen, _NO_MANIFEST)
+        return
+    promised = str(bundle.manifest.target["glibc"])
+    yield judge(id, title, binaries.glibc_problems(needs, promised), *seen)
+
+
+def _source(bundle: Bundle) -> Iterator[Check]:
+    manifest, images, unpacked = bundle.manifest, bundle.images, bundle.unpacked
+    if manifest is None:
+        yield not_run("source", "binaries hold the pinned commit id", _NO_MANIFEST)
+        yield not_run("patches", "each patch is in the binaries", _NO_MANIFEST)
+        return
+    commit = str(manifest.source["commit"])
+    yield _timed(
+        "source",
+        "binaries hold the pinned commit id",
+        lambda: binaries.source_problems(images, unpacked, commit),
+    )
+    wanted, without = probes.probes_of(manifest)
+    readable, rest = probes.split_by_kind(wanted)
+    problems = [p for item in readable if (p := probes.probe_problem(item, images, unpacked))]
+    title = "each patch is in the binaries"
+    seen = f"{len(readable)} patches seen" if readable else "no patch has to be seen here"
+    yield judge("patches", title, problems, seen)
+    unseen = [*rest, *(f"{label}: nothing says how to see it" for label in without)]
+    if unseen:
+        yield not_run("patches.unseen", "patches that reading cannot see", *unseen)
+
+
+def _cuda(bundle: Bundle) -> Check:
+    manifest = bundle.manifest
+    named = papers.CUDA_NAME.search(bundle.name) or (
+        manifest and papers.CUDA_NAME.search(manifest.recipe)
+    )
+    options = bundle.recipe.get("build", {}).get("options", {})
+    compiler = bundle.recipe.get("toolchain", {}).get("name")
+    promised = bool(named) or options.get("GGML_CUDA") is True or compiler in _CUDA_COMPILERS
+    version = str(manifest.features.get("cuda") or "") if manifest else ""
+    return judge(
+        "cuda",
+        "GPU code is what the name says",
+        binaries.cuda_problems(bundle.images, promised, version),
+        "CUDA promised and inside" if promised else "no GPU promised",
+    )
