@@ -49,6 +49,10 @@ class Record:
     hermetic: bool | None = None
 
 
+AfterCompile = Callable[[Path, Mapping[str, Path], Mapping[str, str]], None]
+"""Called with the work folder, the build tools and the environment while the tree still stands."""
+
+
 class Builder:
     """Runs a plan against a store."""
 
@@ -59,6 +63,7 @@ class Builder:
         self.options = options
         self.record = Record()
         self._entries: dict[str, Entry] = {}
+        self.after_compile: AfterCompile | None = None
 
     def bundle(self) -> Entry:
         """Return the finished bundle, making whatever is missing."""
@@ -146,7 +151,7 @@ class Builder:
             ninja.build(
                 tools["ninja"],
                 work / "build",
-                plan.recipe.build.targets,
+                plan.compile.inputs["targets"],
                 jobs=jobs,
                 env=env,
                 log=log,
@@ -154,6 +159,8 @@ class Builder:
             )
             self.record.seconds["ninja"] = round(time.monotonic() - started, 2)
             shutil.copytree(work / "build" / "bin", dest / "bin", symlinks=True)
+            if self.after_compile is not None:
+                self.after_compile(work, tools, env)
             # Logs hold times and paths: they lie in the store for people, never in a bundle.
             shutil.copyfile(log, dest / "build.log")
             edges = [[e.output, e.start_ms, e.end_ms] for e in ninja.read_log(work / "build")]

@@ -34,7 +34,6 @@ _FIXED: dict[str, CmakeValue] = {
     "GGML_BUILD_TESTS": False,
     "LLAMA_BUILD_APP": False,
     "LLAMA_BUILD_EXAMPLES": False,
-    "LLAMA_BUILD_TESTS": False,
     # What is.
     "GGML_CPU": True,
     "LLAMA_BUILD_COMMON": True,
@@ -46,9 +45,15 @@ _FIXED: dict[str, CmakeValue] = {
 }
 
 
-def cache_entries(recipe: Recipe, pin: SourcePin) -> dict[str, CmakeValue]:
-    """Return every CMake cache entry the recipe stands for, in a fixed order."""
-    entries = dict(_FIXED)
+def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dict[str, CmakeValue]:
+    """Return every CMake cache entry the recipe stands for, in a fixed order.
+
+    Args:
+        recipe: What is built.
+        pin: The source's pin: commit and build number go into the binaries.
+        tests: Whether upstream's and the patches' own tests are built as well.
+    """
+    entries = dict(_FIXED) | {"LLAMA_BUILD_TESTS": tests}
     entries |= {
         "BUILD_SHARED_LIBS": recipe.build.linkage == "shared",
         "CMAKE_BUILD_TYPE": recipe.build.type,

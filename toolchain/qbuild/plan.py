@@ -111,7 +111,14 @@ def digest_of_files(paths: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | None = None) -> Plan:
+def make_plan(
+    recipe: Recipe,
+    lock: Lock,
+    *,
+    host: str,
+    patches_root: Path | None = None,
+    tests: tuple[str, ...] = (),
+) -> Plan:
     """Return the plan of a recipe.
 
     Args:
@@ -119,6 +126,7 @@ def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | Non
         lock: All pins.
         host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
         patches_root: Folder of the series; the default is qbuild's own.
+        tests: Test programs to build instead of the recipe's targets (``qbuild test``).
 
     Raises:
         LockError: A pin is missing.
@@ -144,7 +152,7 @@ def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | Non
             "series": [[s.name, s.digest] for s in series],
         },
     )
-    entries = cmake.cache_entries(recipe, pin)
+    entries = cmake.cache_entries(recipe, pin, tests=bool(tests))
     configure = _step(
         "configure",
         {
@@ -161,7 +169,7 @@ def make_plan(recipe: Recipe, lock: Lock, *, host: str, patches_root: Path | Non
         {
             "format": COMPILE_FORMAT,
             "configure": configure.key,
-            "targets": list(recipe.build.targets),
+            "targets": list(tests or recipe.build.targets),
         },
     )
     stage = _step("stage", {"format": STAGE_FORMAT, "compile": compiled.key})

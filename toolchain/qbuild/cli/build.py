@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         BuildOptions(
             jobs=args.jobs,
             offline=args.offline,
-            origins=_origins(args),
+            origins=origins(args),
             compiler_cache=not args.no_compiler_cache,
             keep_work=args.keep_work,
         ),
@@ -65,7 +65,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     return 0
 
 
-def _origins(args: argparse.Namespace) -> tuple[str, ...]:
+def origins(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the source origins to try first: command line, environment, configuration."""
     from qbuild import config
 
     return config.source_origins(args.origin)

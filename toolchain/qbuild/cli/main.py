@@ -19,6 +19,7 @@ COMMANDS = {
     "verify": "check a finished zip",
     "reproduce": "build twice from scratch under varied conditions and compare",
     "patch": "look after the patch series",
+    "test": "build and run the tests that ride in the patch series",
     "lock": "check or move the pins",
     "cache": "size, prune or verify the store",
     "version": "print the version",

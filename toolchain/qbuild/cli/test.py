@@ -1,0 +1,125 @@
+"""``qbuild test RECIPE``: build the tests that the patch series bring and run them with ctest."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from qbuild import host, process
+from qbuild.cli.common import add_build, add_recipe, load, load_lock, print_json, store
+from qbuild.console import Reporter
+from qbuild.errors import CompileError, UsageError
+
+_RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*\s*(\S.*?)\s+[\d.]+ sec", re.MULTILINE)
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe and build options."""
+    add_recipe(parser)
+    add_build(parser)
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="TARGET",
+        help="also build and run this test of upstream's, e.g. test-chat; may be repeated",
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Build and run the tests; every failure is named.
+
+    Raises:
+        UsageError: The recipe's series bring no tests, or the target cannot run here.
+        CompileError: A test failed.
+    """
+    from qbuild import plan as plans
+    from qbuild import resources
+    from qbuild.builder import Builder, BuildOptions
+    from qbuild.cli.build import origins
+    from qbuild.patches import load_series
+
+    recipe = load(args)
+    if recipe.target.os != host.system():
+        raise UsageError(
+            f"tests run on this machine, and the recipe builds for {recipe.target.os}",
+            fix=f"add --os {host.system()}",
+        )
+    root = Path(args.patches) if args.patches else resources.patches_dir()
+    names = [
+        test
+        for series in (load_series(root, name) for name in recipe.patches.series)
+        for patch in series.patches
+        for test in patch.entry.tests
+    ]
+    tests = tuple(dict.fromkeys([*names, *args.also]))
+    if not tests:
+        raise UsageError(
+            f"the series of recipe {recipe.name} bring no tests",
+            where=", ".join(recipe.patches.series) or "no series",
+            fix="name some of upstream's with --also",
+        )
+    plan = plans.make_plan(
+        recipe, load_lock(args), host=host.platform_key(), patches_root=root, tests=tests
+    )
+    builder = Builder(
+        plan,
+        store(args),
+        reporter,
+        BuildOptions(
+            jobs=args.jobs,
+            offline=args.offline,
+            origins=origins(args),
+            compiler_cache=not args.no_compiler_cache,
+            keep_work=args.keep_work,
+        ),
+    )
+    results: dict[str, str] = {}
+
+    def run(work: Path, tools: Mapping[str, Path], env: Mapping[str, str]) -> None:
+        results.update(_ctest(tools["cmake"].with_name("ctest"), work, env, tests, reporter))
+        failed = [name for name, result in results.items() if result != "Passed"]
+        missing = [name for name in tests if name not in results]
+        if failed or missing:
+            raise CompileError(
+                f"tests failed: {', '.join(failed + missing)}",
+                where=f"full log: {work / 'ctest.log'}",
+            )
+
+    builder.after_compile = run
+    # A finished entry would skip the tests: what was asked for is running them.
+    from qbuild.store import remove_tree
+
+    remove_tree(builder.store.entry_path("compile", plan.compile.key))
+    builder.compile()
+    if args.json:
+        print_json(results)
+    else:
+        for name, result in results.items():
+            print(f"{name}: {result}")
+        print(f"{len(results)} passed, 0 failed")
+    return 0
+
+
+def _ctest(
+    ctest: Path, work: Path, env: Mapping[str, str], tests: tuple[str, ...], reporter: Reporter
+) -> dict[str, str]:
+    """Run the tests of these names and return name → ctest's word for the result."""
+    log = work / "ctest.log"
+    log.unlink(missing_ok=True)
+    pattern = "|".join(f"^{re.escape(name)}$" for name in tests)
+    command = [str(ctest), "--test-dir", str(work / "build"), "-R", pattern, "--output-on-failure"]
+    with reporter.task("test", total=len(tests)) as task:
+        done = 0
+
+        def follow(line: str) -> None:
+            nonlocal done
+            if match := _RESULT.match(line):
+                done += 1
+                task.update(done=done, note=match[1])
+
+        process.run_logged(command, cwd=work / "build", env=env, log=log, on_line=follow)
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return {m[1]: m[2].strip("* ") for m in _RESULT.finditer(text)}
