@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from qbuild import archive
 from qbuild.archive import ZipEntry, open_zip, sha256_file, write_aside, write_sha256, write_zip
 from qbuild.errors import ArchiveError
+from qbuild.names import _DEVICES
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 40
 
@@ -204,7 +205,7 @@ PARTS = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters='\\/:<>"|?*.'),
     min_size=1,
     max_size=12,
-).filter(lambda part: part.lower() not in {"con", "prn", "aux", "nul"})
+).filter(lambda part: part.lower() not in _DEVICES)
 NAMES = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
 FILES = st.dictionaries(NAMES, st.tuples(st.binary(max_size=3000), st.booleans()), max_size=6)
 
@@ -503,7 +504,7 @@ def test_nothing_is_extracted_outside(tmp_path: Path) -> None:
 
 
 def test_what_only_windows_cannot_hold_may_be_allowed(tmp_path: Path) -> None:
-    """zig's wheel has Linux headers that differ in case only."""
+    """A wheel of Linux headers, say, is never unpacked on Windows."""
     path = tmp_path / "wheel.whl"
     path.write_bytes(raw_zip(Raw(name=b"xt_mark.h"), Raw(name=b"xt_MARK.h"), Raw(name=b"aux.h")))
     with open_zip(path, portable=False) as view:

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 from qbuild.errors import ArchiveError
@@ -51,9 +50,9 @@ class ZipMember:
         flags: General purpose flags.
         mode: Unix mode bits, 0 when the zip says nothing about them.
         offset: Where its local header starts.
-        made_by: Upper byte: system, lower byte: version of the format.
+        made_by: System (upper byte) and version of the format.
         dos: Date (upper half) and time as DOS counts them.
-        extra: Length of the central extra field in bytes.
+        extra: Bytes of the central extra field.
 
     """
 
@@ -89,12 +88,7 @@ class ZipView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -157,10 +151,10 @@ class ZipView:
     ) -> tuple[Path, ...]:
         """Unpack into a folder that is empty or does not exist yet; return the files written.
 
-        Modes are 0755 for programs and 0644 for the rest, whatever the umask and the zip say.
+        Modes are 0755 or 0644, whatever the umask says.
 
         Args:
-            folder: Where to; symlinks inside it cannot lead astray because it starts empty.
+            folder: Where to; no symlink in it can lead astray because it starts empty.
             select: Says for each name whether it is wanted.
 
         Raises:
@@ -242,8 +236,7 @@ def open_zip(path: Path, *, portable: bool = True, max_bytes: int = MAX_BYTES) -
     Args:
         path: The zip.
         portable: Also refuse names that Windows cannot create or cannot tell apart. Turn it off
-            for wheels that are only unpacked on the host they were chosen for (zig's holds
-            Linux headers that differ in case only).
+            for wheels, which are only unpacked on the host they were chosen for.
         max_bytes: Most bytes it may unpack to.
 
     Raises:
