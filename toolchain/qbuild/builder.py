@@ -25,6 +25,15 @@ from qbuild.toolchains.base import Prepared
 _MARGIN = 1 << 30
 """Bytes that must stay free on the store's disk while a build tree grows."""
 
+_SOURCE_SIZE = 40_000_000
+"""Bytes of llama.cpp's objects at one commit, as measured."""
+
+_BUILD_DISK = 1_200_000_000
+"""Bytes that source, patched tree, build tree and results take together, as measured."""
+
+_UNPACKED = 4
+"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
@@ -67,6 +76,7 @@ class Builder:
 
     def bundle(self) -> Entry:
         """Return the finished bundle, making whatever is missing."""
+        self._announce()
         return self._ensure(self.plan.bundle, self._make_bundle)
 
     def stage(self) -> Entry:
@@ -90,6 +100,27 @@ class Builder:
         return fetch_wheel(
             wheel, self.store, self.reporter, offline=self.options.offline, record=self.record
         )
+
+    def _announce(self) -> None:
+        """Say how much will be fetched and how much disk it takes, before anything is."""
+        plan = self.plan
+        if self.store.find("compile", plan.compile.key) is not None:
+            return
+        missing = [
+            w
+            for w in plan.wheels
+            if self.store.find("wheel", plan.wheel_steps[w.project].key) is None
+        ]
+        source = plan.pin.sdist.size if plan.pin.sdist else _SOURCE_SIZE
+        if self.store.find("source", plan.source.key) is not None:
+            source = 0
+        download = sum(w.size for w in missing) + source
+        disk = _BUILD_DISK + _UNPACKED * sum(w.size for w in missing)
+        if download:
+            self.reporter.say(
+                f"to fetch: up to {download / 1e6:.0f} MB; disk: about {disk / 1e9:.1f} GB "
+                f"in {self.store.root}"
+            )
 
     # -- one step ---------------------------------------------------------------------------
 

@@ -1,0 +1,120 @@
+"""Tokens per second of two llama-bench programs on the same random model, in alternating pairs.
+
+    python benchmarks/speed.py --first "path/llama-bench" --second "wine64 path/llama-bench.exe"
+
+The model is random Q4_0 weights of a Qwen3 shape (about 120 million parameters): speed does not
+depend on what the weights say. Prints a Markdown table with the ratio pair by pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+LAYERS, WIDTH, FEED, HEADS, HEAD, VOCABULARY = 12, 768, 2304, 12, 64, 8192
+
+
+def write_model(path: Path) -> Path:
+    import gguf
+    import numpy as np
+
+    dice = np.random.default_rng(1)
+
+    def q4_0(rows: int, columns: int) -> np.ndarray:
+        raw = dice.integers(0, 256, (rows, columns // 32, 18), dtype=np.uint8)
+        raw[:, :, :2] = np.array([0.002], dtype="<f2").view(np.uint8)
+        return raw.reshape(rows, -1)
+
+    writer = gguf.GGUFWriter(path, "qwen3")
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(4096)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(FEED)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_key_length(HEAD)
+    writer.add_value_length(HEAD)
+    writer.add_rope_freq_base(1000000.0)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list([f"t{i}" for i in range(VOCABULARY)])
+    writer.add_token_types([1] * VOCABULARY)
+    writer.add_token_merges(["t 0"])
+    writer.add_eos_token_id(0)
+    q4 = gguf.GGMLQuantizationType.Q4_0
+    ones = np.ones(WIDTH, dtype=np.float32)
+    writer.add_tensor("token_embd.weight", q4_0(VOCABULARY, WIDTH), raw_dtype=q4)
+    writer.add_tensor("output.weight", q4_0(VOCABULARY, WIDTH), raw_dtype=q4)
+    writer.add_tensor("output_norm.weight", ones)
+    for i in range(LAYERS):
+        block = f"blk.{i}."
+        for name, rows, columns in (
+            ("attn_q", HEADS * HEAD, WIDTH),
+            ("attn_k", HEADS * HEAD, WIDTH),
+            ("attn_v", HEADS * HEAD, WIDTH),
+            ("attn_output", WIDTH, HEADS * HEAD),
+            ("ffn_gate", FEED, WIDTH),
+            ("ffn_up", FEED, WIDTH),
+            ("ffn_down", WIDTH, FEED),
+        ):
+            writer.add_tensor(f"{block}{name}.weight", q4_0(rows, columns), raw_dtype=q4)
+        for name, size in (
+            ("attn_norm", WIDTH),
+            ("ffn_norm", WIDTH),
+            ("attn_q_norm", HEAD),
+            ("attn_k_norm", HEAD),
+        ):
+            writer.add_tensor(f"{block}{name}.weight", np.ones(size, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def measure(command: str, model: Path, threads: int) -> dict[str, float]:
+    """Return tokens per second for prompt processing and for generation."""
+    words = [*shlex.split(command), "-m", str(model), "-t", str(threads), "-p", "128", "-n", "32",
+             "-r", "3", "-o", "json"]  # fmt: skip
+    env = {**os.environ, "WINEDEBUG": "-all"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
+    results = json.loads(done.stdout[done.stdout.index("[") :])
+    return {"prompt" if r["n_prompt"] else "generation": r["avg_ts"] for r in results}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", required=True)
+    parser.add_argument("--second", required=True)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        model = write_model(Path(name) / "model.gguf")
+        pairs = [
+            (
+                measure(args.first, model, args.threads),
+                measure(args.second, model, args.threads),
+            )
+            for _ in range(args.pairs)
+        ]
+    print("| | first, median tokens/s | second, median tokens/s | first / second (min – max) |")
+    print("| --- | --- | --- | --- |")
+    for kind in ("prompt", "generation"):
+        one = statistics.median(a[kind] for a, _ in pairs)
+        two = statistics.median(b[kind] for _, b in pairs)
+        ratios = sorted(a[kind] / b[kind] for a, b in pairs)
+        middle = statistics.median(ratios)
+        print(f"| {kind} | {one:.1f} | {two:.1f} | {middle:.2f} ({ratios[0]:.2f} – "
+              f"{ratios[-1]:.2f}) |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
