@@ -1,0 +1,176 @@
+"""Command lines that make clang a CUDA compiler for windows-gnu and linux-gnu.
+
+``zig clang`` is a full clang driver without zig's knowledge of C libraries, so everything that
+``zig c++`` would add for a target is said here. The definitions come from the output of
+``zig c++ -target … --verbose`` of ziglang 0.17.1 (an integration test compares them); object code
+must agree with the libc++ that zig builds with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from qbuild.cuda.arch import CudaArch
+from qbuild.errors import ToolchainError
+
+ZIG_VERSION: Final = "0.17.1"
+"""The ziglang release that :data:`LIBCXX` and the two target lists were read from."""
+
+LIBCXX: Final = (
+    "-D_LIBCPP_ABI_VERSION=1",
+    "-D_LIBCPP_ABI_NAMESPACE=__1",
+    "-D_LIBCPP_HAS_THREADS=1",
+    "-D_LIBCPP_HAS_MONOTONIC_CLOCK",
+    "-D_LIBCPP_HAS_TERMINAL",
+    "-D_LIBCPP_HAS_MUSL_LIBC=0",
+    "-D_LIBCXXABI_DISABLE_VISIBILITY_ANNOTATIONS",
+    "-D_LIBCPP_DISABLE_VISIBILITY_ANNOTATIONS",
+    "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=0",
+    "-D_LIBCPP_HAS_FILESYSTEM=1",
+    "-D_LIBCPP_HAS_RANDOM_DEVICE",
+    "-D_LIBCPP_HAS_LOCALIZATION",
+    "-D_LIBCPP_HAS_UNICODE",
+    "-D_LIBCPP_HAS_WIDE_CHARACTERS",
+    "-D_LIBCPP_HAS_NO_STD_MODULES",
+    "-D_LIBCPP_PSTL_BACKEND_SERIAL",
+    "-D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_NONE",
+    "-D_LIBCPP_ASSERTION_SEMANTIC_DEFAULT=_LIBCPP_ASSERTION_SEMANTIC_IGNORE",
+)
+"""How zig configures libc++ in an optimised build."""
+
+ALLOW_LIBCXX: Final = "-D_ALLOW_UNSUPPORTED_LIBCPP"
+"""NVIDIA's own switch: their headers otherwise refuse libc++ by an #error."""
+
+WINDOWS: Final = ("-D__MSVCRT_VERSION__=0xE00", "-D_WIN32_WINNT=0x0a00", "-D__CRT__NO_INLINE")
+"""zig's MinGW: the Universal C runtime, Windows 10."""
+
+LINUX: Final = ("-D_LIBCPP_HAS_TIME_ZONE_DATABASE",)
+
+MATH: Final = (
+    "-fgpu-approx-transcendentals",
+    "-fgpu-flush-denormals-to-zero",
+    "-Xarch_device",
+    "-ffp-contract=fast",
+    "-mllvm",
+    "-nvptx-prec-divf32=0",
+    "-mllvm",
+    "-nvptx-prec-sqrtf32=0",
+)
+"""nvcc's ``-use_fast_math`` in clang's words. Never ``-ffast-math`` or ``-ffinite-math-only``:
+ggml-cuda uses INFINITY and isinf. The cuda-clang series says the same to CMake."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """Where the parts are, with forward slashes.
+
+    Args:
+        zig: The zig program.
+        zig_lib: Its ``lib`` folder.
+        tree: The CUDA tree that :mod:`qbuild.cuda.tree` assembled.
+    """
+
+    zig: str
+    zig_lib: str
+    tree: str
+
+
+def target_triple(target: str, arch: str = "x86_64") -> str:
+    """Return clang's name of a target.
+
+    Raises:
+        ToolchainError: clang-cuda does not build for it.
+    """
+    if arch != "x86_64":
+        raise ToolchainError(
+            f"clang-cuda does not build for {arch}: NVIDIA's wheels with import libraries are "
+            "for x86_64",
+            fix='set target.arch = "x86_64"',
+        )
+    if target == "windows":
+        return "x86_64-w64-windows-gnu"
+    if target == "linux":
+        return "x86_64-linux-gnu"
+    raise ToolchainError(f"there is no CUDA for {target}", fix="build for linux or windows")
+
+
+def include_folders(paths: Paths, target: str) -> tuple[str, ...]:
+    """Return the system include folders in search order.
+
+    The overlay comes first so that its ``crt/math_functions.hpp`` is found before NVIDIA's;
+    clang's ``cuda_wrappers`` must come before libc++, whose headers they wrap with
+    ``#include_next``; the C library comes after clang's own headers, as in every clang.
+    """
+    lib, tree = paths.zig_lib, paths.tree
+    libc = (
+        ("any-windows-any",)
+        if target == "windows"
+        else ("x86-linux-gnu", "generic-glibc", "x86-linux-any", "any-linux-any")
+    )
+    return (
+        f"{tree}/overlay",
+        f"{tree}/resource/include/cuda_wrappers",
+        f"{lib}/libcxx/include",
+        f"{lib}/libcxxabi/include",
+        f"{tree}/resource/include",
+        *(f"{lib}/libc/include/{name}" for name in libc),
+        f"{lib}/libunwind/include",
+    )
+
+
+def compiler_command(paths: Paths, target: str, *, glibc: str = "2.28") -> list[str]:
+    """Return the command that stands for "the CUDA compiler": all but what CMake adds.
+
+    Args:
+        paths: Where the parts are.
+        target: ``windows`` or ``linux``.
+        glibc: Oldest glibc that a Linux result runs on.
+    """
+    command = [
+        paths.zig,
+        "clang",
+        f"--target={target_triple(target)}",
+        f"--cuda-path={paths.tree}",
+        "-resource-dir",
+        f"{paths.tree}/resource",
+        "-nostdlibinc",
+        "-nostdinc++",
+    ]
+    for folder in include_folders(paths, target):
+        command += ["-isystem", folder]
+    if target == "windows":
+        command += [*WINDOWS, "-include", f"{paths.tree}/overlay/qbuild_cuda_prelude.h"]
+    else:
+        command += [f"-D__GLIBC_MINOR__={glibc.split('.')[1]}", *LINUX, "-fPIC"]
+    return [*command, *LIBCXX, ALLOW_LIBCXX, "-Wno-unknown-cuda-version"]
+
+
+def arch_flags(archs: Sequence[CudaArch]) -> list[str]:
+    """Return clang's words for a list of architectures, as the cuda-clang series says them."""
+    flags = [f"--cuda-gpu-arch=sm_{arch.name}" for arch in archs]
+    flags.append("--no-cuda-include-ptx=all")
+    flags += [f"--cuda-include-ptx=sm_{arch.name}" for arch in archs if arch.virtual]
+    for arch in archs:
+        if not arch.real:  # clang always makes the cubin; our fatbinary leaves it out again
+            flags += ["-Xcuda-fatbinary", f"--drop-cubin={arch.name}"]
+    numbers = sorted({arch.number * 10 for arch in archs})
+    # nvcc defines it, clang does not; ggml chooses kernels by it
+    return [*flags, f"-D__CUDA_ARCH_LIST__={','.join(str(number) for number in numbers)}"]
+
+
+def device_flags(archs: Sequence[CudaArch]) -> list[str]:
+    """Return everything between the compiler command and a file: language, devices, mathematics.
+
+    CMake gets the same from the cuda-clang series; this is for single files, outside CMake.
+    """
+    return [
+        "-x",
+        "cuda",
+        "-Xcuda-fatbinary",
+        "-compress-all",
+        *arch_flags(archs),
+        *MATH,
+        "-fuse-cuid=none",
+    ]
