@@ -1,4 +1,4 @@
-"""``qbuild verify ZIP``: check a finished zip from its bytes; with ``--run``, run what is inside."""
+"""``qbuild verify ZIP``: check a finished zip by reading it; with ``--run``, run what is in it."""
 
 from __future__ import annotations
 

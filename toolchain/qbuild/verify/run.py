@@ -163,17 +163,13 @@ def run_checks(
             model=tiny_gguf.write(scratch / "tiny.gguf"),
             scratch=scratch,
         )
-        steps: list[tuple[str, str, Callable[[_Bundle, Runner], list[str]], str]] = [
-            ("version", "prints the pinned commit", _version_step(commit, number), "llama-cli"),
-            ("generate", "generates the known sentence", _generates, "llama-cli"),
-            ("server", "serves /health and a completion", _serves, "llama-server"),
-        ]
+        steps = _steps(commit, number)
         with reporter.task("run", total=len(steps) * len(plan.runners), unit="steps") as task:
             done = 0
             for runner in plan.runners:
-                for kind, title, step, program in steps:
-                    task.update(done=done, note=f"{program} in {runner.label}")
-                    checks.append(_one(bundle, runner, kind, title, step, program, commit))
+                for step in steps:
+                    task.update(done=done, note=f"{step.program} in {runner.label}")
+                    checks.append(_one(bundle, runner, step))
                     done += 1
             task.update(done=done)
         checks += plan.missing
@@ -182,24 +178,49 @@ def run_checks(
     return tuple(checks)
 
 
-def _one(
-    bundle: _Bundle,
-    runner: Runner,
-    kind: str,
-    title: str,
-    step: Callable[[_Bundle, Runner], list[str]],
-    program: str,
-    commit: str,
-) -> Check:
-    id = f"run.{runner.id}.{kind}"
-    title = f"{program} {title} ({runner.label})"
-    if bundle.program(program) is None:
-        return not_run(id, title, f"{program}{bundle.suffix} is not in this bundle")
-    if kind == "version" and not commit:
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One thing to try with each runner; ``find`` returns what went wrong."""
+
+    kind: str
+    title: str
+    program: str
+    find: Callable[[_Bundle, Runner], list[str]] | None
+
+
+def _steps(commit: str, number: int | None) -> tuple[_Step, ...]:
+    return (
+        _Step(
+            kind="version",
+            title="prints the pinned commit",
+            program="llama-cli",
+            find=_version_step(commit, number) if commit else None,
+        ),
+        _Step(
+            kind="generate",
+            title="generates the known sentence",
+            program="llama-cli",
+            find=_generates,
+        ),
+        _Step(
+            kind="server",
+            title="serves /health and a completion",
+            program="llama-server",
+            find=_serves,
+        ),
+    )
+
+
+def _one(bundle: _Bundle, runner: Runner, step: _Step) -> Check:
+    id = f"run.{runner.id}.{step.kind}"
+    title = f"{step.program} {step.title} ({runner.label})"
+    if bundle.program(step.program) is None:
+        return not_run(id, title, f"{step.program}{bundle.suffix} is not in this bundle")
+    if step.find is None:
         return not_run(id, title, "there is no manifest that says which commit it is")
     started = time.monotonic()
     try:
-        problems = step(bundle, runner)
+        problems = step.find(bundle, runner)
     except VerifyError as error:  # it could not even be started
         problems = [error.what]
     return judge(id, title, problems, seconds=time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Is the zip itself what qbuild writes: fixed order, times, modes and flags, no stray bytes?
+"""The zip itself: packed as qbuild packs, to the last byte, and unpacked for the other checks.
 
 The content of the files is other modules' business; here it is only unpacked and hashed.
 """
