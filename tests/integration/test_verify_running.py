@@ -15,9 +15,10 @@ import pytest
 
 from qbuild import tiny_gguf
 from qbuild.sandbox import Limits
-from qbuild.verify import run, runners
+from qbuild.verify import runners, steps
 from qbuild.verify.model import Check
 from qbuild.verify.run import run_checks, run_zip
+from qbuild.verify.steps import Wanted
 from support.verify_zips import COMMIT
 
 pytestmark = [
@@ -112,8 +113,26 @@ def test_a_bundle_that_misbehaves(
     assert says in "\n".join(check.details)
 
 
+def test_options_that_patches_add_are_in_the_help(tmp_path: Path) -> None:
+    bundle = stand_ins(tmp_path)
+    script(bundle / "llama-bench", "print('--old-flag N')")
+    wanted = [
+        Wanted(program="llama-bench", text="--old-flag", patch="s/0001"),
+        Wanted(program="llama-bench", text="--new-flag", patch="s/0002"),
+        Wanted(program="llama-gone", text="--x", patch="s/0003"),
+    ]
+    checks = run_checks(
+        bundle, target_os="linux", cpu_level="x86-64", commit=COMMIT, wanted=tuple(wanted)
+    )
+    check = next(item for item in checks if item.id == "run.native.help")
+    assert check.details == (
+        "llama-bench: --help lacks '--new-flag' of patch s/0002",
+        "s/0003: there is no llama-gone to ask for its help",
+    )
+
+
 def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_SECONDS", 2.0)
+    monkeypatch.setattr(steps, "_SECONDS", 2.0)
     check = native(stand_ins(tmp_path, sleep=600))["run.native.generate"]
     assert check.status == "failed"
     assert "llama-cli was stopped after 2 s" in check.details[0]

@@ -8,7 +8,7 @@ import pytest
 
 from qbuild import tiny_gguf
 from qbuild.sandbox import Ran
-from qbuild.verify import run, runners
+from qbuild.verify import run, runners, steps
 from qbuild.verify.runners import plan_for
 
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
@@ -28,7 +28,7 @@ COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
     ],
 )
 def test_version_line(output: str, number: int | None, says: str) -> None:
-    problem = run.version_problem(output, COMMIT, number)
+    problem = steps.version_problem(output, COMMIT, number)
     assert says in problem
     assert bool(problem) == bool(says)
 
@@ -61,7 +61,7 @@ def answers(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_server_answers(result: dict[str, Any], says: str) -> None:
-    problems = run.server_problems(result, ["first", " last words ", ""])
+    problems = steps.server_problems(result, ["first", " last words ", ""])
     assert bool(problems) == bool(says)
     assert says in "".join(problems)
 
@@ -164,4 +164,4 @@ def test_a_bundle_without_programs_runs_nothing(
         tmp_path / "b", target_os="linux", cpu_level="x86-64-v3", commit=COMMIT, host_os="linux"
     )
     assert {check.status for check in checks} == {"not-run"}
-    assert checks[0].details == ("llama-cli is not in this bundle",)
+    assert checks[0].details == ("there is no llama-cli or llama-server in this bundle",)
