@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from qbuild.errors import OriginError, ToolchainError
 
@@ -133,6 +135,7 @@ def run_git(
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     timeout: float | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> GitResult:
     """Run ``git ARGS`` in ``cwd`` and return what it said; a non-zero status is no exception.
 
@@ -142,6 +145,8 @@ def run_git(
         env: Variables on top of :func:`git_env`'s.
         stdin: Bytes for standard input; none: it is empty.
         timeout: Seconds after which git is ended.
+        on_progress: Called, from another thread, with each line git writes to standard error;
+            a progress line counts each time it is redrawn.
 
     Raises:
         ToolchainError: There is no git on this machine.
@@ -162,8 +167,20 @@ def run_git(
                 raise _no_git() from error
             raise
     process = handle.proc
+    heard: list[bytes] = []
+    listener = None
+    if on_progress is not None:
+        # communicate() then finds no standard error left to read
+        listener = threading.Thread(
+            target=_listen, args=(process.stderr, heard, on_progress), daemon=True
+        )
+        listener.start()
+        process.stderr = None
     try:
         out, err = process.communicate(input=stdin, timeout=timeout)
+        if listener is not None:
+            listener.join()
+            err = b"".join(heard)
     except subprocess.TimeoutExpired as error:
         _end(process)
         raise OriginError(
@@ -173,6 +190,19 @@ def run_git(
         _end(process)
         raise
     return GitResult(rc=process.returncode, out=out, err=err.decode("utf-8", "replace"))
+
+
+def _listen(stream: IO[bytes], heard: list[bytes], on_progress: Callable[[str], None]) -> None:
+    """Read a child's standard error to its end; progress lines are told but not kept."""
+    with stream:
+        pending = b""
+        while block := os.read(stream.fileno(), 1 << 16):
+            *lines, pending = re.split(rb"(?<=[\r\n])", pending + block)
+            for line in lines:
+                if not line.endswith(b"\r"):
+                    heard.append(line)
+                on_progress(line.decode("utf-8", "replace").strip())
+        heard.append(pending)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

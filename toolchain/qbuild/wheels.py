@@ -1,0 +1,468 @@
+"""Fetch pinned wheels and sdists through pip, and unpack wheels without trusting them.
+
+pip is asked because it already knows the user's index, mirrors, proxy and certificates. It is
+told the exact version and hash; the hash is checked again here on the file it leaves.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from qbuild import host
+from qbuild.console import Reporter, Task
+from qbuild.errors import ArchiveError, OriginError, StoreError
+from qbuild.lock import FilePin, WheelPin, normalise
+
+TRIES = 3
+"""How often a download is tried; the waits between are 1 s and 4 s."""
+
+_TAG = re.compile(r"(?P<python>[a-z0-9.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)")
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_NETWORK = re.compile(
+    r"Retrying|Connection|timed out|ReadTimeout|IncompleteRead|ProtocolError|HTTP error 5\d\d"
+    r"|5\d\d Server Error|Temporary failure|Name or service not known|ResponseNotReady",
+    re.IGNORECASE,
+)
+_LOST_HASH = re.compile(r"DO NOT MATCH THE HASHES", re.IGNORECASE)
+_FULL = re.compile(r"No space left on device", re.IGNORECASE)
+
+# pip reads the metadata of an sdist before it saves it, by running the sdist's build backend.
+# Only this backend occurs among the pins; the stand-in below answers in its place, so that
+# nothing of the sdist is imported or run (nor its build requirements fetched).
+_BACKEND = "scikit_build_core"
+_STAND_IN = '''\
+"""Stands in for the sdist's build backend: gives pip the metadata the lockfile knows."""
+import os
+import pathlib
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    project = os.environ["QBUILD_SDIST_PROJECT"]
+    version = os.environ["QBUILD_SDIST_VERSION"]
+    folder = pathlib.Path(metadata_directory, f"{project.replace('-', '_')}-{version}.dist-info")
+    folder.mkdir()
+    text = f"Metadata-Version: 2.1\\nName: {project}\\nVersion: {version}\\n"
+    folder.joinpath("METADATA").write_text(text, encoding="utf-8")
+    return folder.name
+
+
+def build_wheel(*args, **kwargs):
+    raise SystemExit("qbuild never builds an sdist")
+
+
+build_sdist = build_wheel
+'''
+
+
+def fetch_file(
+    pin: FilePin | WheelPin,
+    dest_dir: Path,
+    *,
+    offline: bool,
+    reporter: Reporter,
+    mirrors: Sequence[str] | None = None,
+) -> Path:
+    """Return the pinned file in ``dest_dir``, fetched when it is not there yet.
+
+    Looked for in turn: ``dest_dir`` itself, mirror folders, pip (the user's index settings, and
+    mirrors that are URLs as further ``--find-links``).
+
+    Args:
+        pin: Which file.
+        dest_dir: Folder it ends up in; made when needed.
+        offline: Take it from ``dest_dir`` or a mirror folder only.
+        reporter: Gets a bar in bytes.
+        mirrors: Folders or URLs of pages that list files; none given: the user
+            configuration's ``mirrors``.
+
+    Raises:
+        OriginError: Nothing delivered it, or something delivered other bytes under its name.
+        StoreError: The disk is full or ``dest_dir`` cannot be written.
+    """
+    if mirrors is None:
+        from qbuild.config import load_config
+
+        mirrors = load_config().mirrors
+    target = dest_dir / pin.filename
+    with _disk(dest_dir):
+        dest_dir.mkdir(parents=True, exist_ok=True)
+        if target.is_file() and _is(target, pin):
+            return target
+        for mirror in mirrors:
+            found = Path(mirror).expanduser() / pin.filename
+            if "://" not in mirror and found.is_file():
+                return _take(found, target, pin)
+    if offline:
+        raise OriginError(
+            f"{pin.filename} is not here and --offline forbids fetching it",
+            where=str(dest_dir),
+            fix="run once without --offline, or put the file into a folder named under "
+            "`mirrors` in the user configuration",
+        )
+    links = [mirror for mirror in mirrors if "://" in mirror]
+    with _disk(dest_dir), tempfile.TemporaryDirectory(dir=dest_dir, prefix=".pip-") as scratch:
+        _pip_download(pin, Path(scratch), links, reporter)
+        got = Path(scratch) / "files" / pin.filename
+        if not got.is_file():
+            names = sorted(path.name for path in got.parent.glob("*"))
+            raise OriginError(
+                f"pip delivered another file: {', '.join(names) or 'none'}",
+                where=f"{pin.project} {pin.version}",
+                fix=f"the lockfile wants {pin.filename}",
+            )
+        if not _is(got, pin):
+            raise _other_bytes(pin, "pip")
+        got.replace(target)
+    return target
+
+
+def resolve(pin: WheelPin) -> None:
+    """Ask pip whether the user's index still offers this very wheel, without fetching all of it.
+
+    Raises:
+        OriginError: It does not.
+    """
+    with tempfile.TemporaryDirectory(prefix="qbuild-pip-") as scratch:
+        (Path(scratch) / "files").mkdir()
+        command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir",
+                   "--target", str(Path(scratch) / "files"), "--only-binary=:all:",
+                   *_platform_options(pin)]  # fmt: skip
+        code, output = _pip(command, pin, Path(scratch), None)
+        if code:
+            raise _refused(pin, output)
+
+
+def latest(project: str, version: str | None, platform: str, scratch: Path) -> WheelPin:
+    """Fetch the newest (or a given) version of a wheel and return a pin for it.
+
+    Args:
+        project: Project name.
+        version: Exact version; none: pip's choice, the newest release.
+        platform: Lockfile platform.
+        scratch: Empty folder that the wheel is fetched into.
+
+    Raises:
+        OriginError: No such wheel.
+    """
+    tags = {
+        "linux-x86_64": [f"manylinux_2_{minor}_x86_64" for minor in (28, 24, 17, 12, 5)]
+        + ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"],
+        "windows-x86_64": ["win_amd64"],
+        "any": [],
+    }[platform]
+    options = [word for tag in tags for word in ("--platform", tag)]
+    wanted = f"{project}=={version}" if version else project
+    scratch.mkdir(parents=True, exist_ok=True)
+    command = ["download", "--no-deps", "--no-cache-dir", "--only-binary=:all:", *options,
+               "--dest", str(scratch / "files"), wanted]  # fmt: skip
+    code, output = _run_pip(command, _environment(scratch), None)
+    wheels = sorted((scratch / "files").glob("*.whl"))
+    if code or len(wheels) != 1:
+        raise OriginError(
+            f"pip found no wheel of {wanted} for {platform}: {_last_error(output)}",
+            where=f"{project} ({platform})",
+            fix="check the project's name and pip's index settings (`pip config list`)",
+        )
+    found = wheels[0]
+    name, number = found.name.split("-")[:2]
+    return WheelPin(
+        project=project if normalise(project) == normalise(name) else name,
+        version=number,
+        platform=platform,
+        filename=found.name,
+        sha256=_sha256(found),
+        size=found.stat().st_size,
+    )
+
+
+def _platform_options(pin: WheelPin) -> list[str]:
+    """Return the options that make pip look for this host's wheel whatever host pip runs on."""
+    parts = pin.filename.removesuffix(".whl").split("-")
+    match = _TAG.fullmatch("-".join(parts[-3:]))
+    if match is None:
+        raise OriginError(f"not a wheel's file name: {pin.filename}", where="the lockfile")
+    options = []
+    for tag in match["platform"].split("."):
+        if tag != "any":
+            options += ["--platform", tag]
+    if number := re.fullmatch(r"cp(\d)(\d+)", match["python"]):
+        options += ["--implementation", "cp", "--python-version", ".".join(number.groups())]
+        options += ["--abi", match["abi"]]
+    return options
+
+
+def _pip_download(
+    pin: FilePin | WheelPin, scratch: Path, links: Sequence[str], reporter: Reporter
+) -> None:
+    (scratch / "files").mkdir()
+    command = ["download", "--no-deps", "--no-cache-dir", "--dest", str(scratch / "files")]
+    for link in links:
+        command += ["--find-links", link]
+    if isinstance(pin, WheelPin):
+        command += ["--only-binary=:all:", *_platform_options(pin)]
+    else:
+        command += ["--no-binary=:all:", "--no-build-isolation"]
+    output = ""
+    with reporter.task(pin.filename, total=pin.size, unit="bytes") as task:
+        for attempt in range(TRIES):
+            if attempt:
+                wait = 4 ** (attempt - 1)
+                reporter.warn(f"{pin.filename}: {_last_error(output)}; trying again in {wait} s")
+                time.sleep(wait)
+            code, output = _pip(command, pin, scratch, task)
+            if code == 0:
+                task.update(done=pin.size)
+                return
+            if _FULL.search(output):
+                raise StoreError(
+                    f"the disk is full: {pin.filename} needs {pin.size / 1e6:.0f} MB",
+                    where=str(scratch.parent),
+                    fix="free some space and run again",
+                )
+            if _LOST_HASH.search(output) or not _NETWORK.search(output):
+                break
+    raise _refused(pin, output)
+
+
+def _refused(pin: FilePin | WheelPin, output: str) -> OriginError:
+    if _LOST_HASH.search(output):
+        return _other_bytes(pin, "the package index")
+    return OriginError(
+        f"pip could not get {pin.filename}: {_last_error(output)}",
+        where=f"{pin.project} {pin.version}",
+        fix="check the network and pip's index settings (`pip config list`), or put the file "
+        "into a folder named under `mirrors` in the user configuration",
+    )
+
+
+def _pip(
+    command: Sequence[str], pin: FilePin | WheelPin, scratch: Path, task: Task | None
+) -> tuple[int, str]:
+    """Run pip for one pinned file, its hash required."""
+    request = scratch / "request.txt"
+    line = f"{pin.project}=={pin.version} --hash=sha256:{pin.sha256}\n"
+    request.write_text(line, encoding="utf-8")
+    env = _environment(scratch)
+    if isinstance(pin, FilePin):
+        folder = scratch / "stand-in"
+        package = folder / _BACKEND
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").write_text("", encoding="utf-8")
+        (package / "build.py").write_text(_STAND_IN, encoding="utf-8")
+        search = [str(folder), *filter(None, [env.get("PYTHONPATH")])]
+        env["PYTHONPATH"] = os.pathsep.join(search)
+        env["QBUILD_SDIST_PROJECT"] = pin.project
+        env["QBUILD_SDIST_VERSION"] = pin.version
+    return _run_pip([*command, "--require-hashes", "-r", str(request)], env, task)
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """Return pip's environment: the user's settings, less those that would change the answer."""
+    nothing = scratch / "no-constraints.txt"
+    nothing.write_text("", encoding="utf-8")
+    env = {key: value for key, value in os.environ.items() if key != "PIP_REQUIRE_VIRTUALENV"}
+    # An empty value would be ignored in favour of the configuration file's; an empty file is not.
+    env["PIP_CONSTRAINT"] = str(nothing)
+    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    env["PIP_NO_INPUT"] = "1"
+    env["PIP_NO_COLOR"] = "1"
+    env["PIP_RETRIES"] = "1"
+    env["PYTHONUNBUFFERED"] = "1"
+    env["PYTHONIOENCODING"] = "utf-8"
+    return env
+
+
+def _run_pip(command: Sequence[str], env: dict[str, str], task: Task | None) -> tuple[int, str]:
+    """Run pip, feed its progress to the task, and return status and output."""
+    bar = "raw" if task is not None and _pip_version() >= (24, 1) else "off"
+    verb, *rest = command
+    words = [sys.executable, "-m", "pip", verb, "--progress-bar", bar, *rest]
+    lines: list[str] = []
+    with subprocess.Popen(
+        words,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if (match := _PROGRESS.search(line)) and task is not None:
+                    task.update(done=int(match[1]))
+                elif not match:
+                    lines.append(line)
+        except BaseException:
+            process.terminate()
+            raise
+    return process.returncode, "".join(lines)
+
+
+def _pip_version() -> tuple[int, ...]:
+    from importlib import metadata
+
+    numbers = re.findall(r"\d+", metadata.version("pip"))
+    return tuple(int(number) for number in numbers[:2])
+
+
+def _last_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("ERROR:")] or lines
+    return told[-1].removeprefix("ERROR: ")[:300] if told else "pip said nothing"
+
+
+def _take(found: Path, target: Path, pin: FilePin | WheelPin) -> Path:
+    """Copy a mirror's file, checked before it gets its name."""
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(found, aside)
+        if not _is(aside, pin):
+            raise _other_bytes(pin, str(found))
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return target
+
+
+def _is(path: Path, pin: FilePin | WheelPin) -> bool:
+    return path.stat().st_size == pin.size and _sha256(path) == pin.sha256
+
+
+def _sha256(path: Path) -> str:
+    from qbuild.store import file_sha256
+
+    return file_sha256(path)
+
+
+def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OriginError:
+    return OriginError(
+        f"{origin} gave other bytes than the lockfile pins for {pin.filename}",
+        where=origin,
+        fix="do not use that origin until it is explained; the pin's sha256 is "
+        f"{pin.sha256[:16]}…",
+    )
+
+
+@contextlib.contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    """Turn a failing disk into the store's error."""
+    import errno
+
+    try:
+        yield
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        raise StoreError(
+            "the disk is full" if full else f"files cannot be kept: {error.strerror or error}",
+            where=str(error.filename or folder),
+            fix="free some space and run again" if full else None,
+        ) from error
+
+
+def check_room(pins: Sequence[FilePin | WheelPin], folder: Path, *, unpacked: int = 0) -> int:
+    """Return how many bytes fetching these pins takes on disk, after checking there is room.
+
+    Args:
+        pins: Files that will be fetched.
+        folder: Existing folder on the disk they go to.
+        unpacked: Further bytes that will be written.
+
+    Raises:
+        StoreError: The disk has less room than that.
+    """
+    need = sum(pin.size for pin in pins) + unpacked
+    free = host.free_disk(str(folder))
+    if free < need:
+        raise StoreError(
+            f"{need / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free",
+            where=str(folder),
+            fix="free some space, or choose another disk with --store",
+        )
+    return need
+
+
+def unpack_wheel(path: Path, dest: Path) -> None:
+    """Unpack a wheel into an empty or new folder, checking names, types, CRCs and ``RECORD``.
+
+    Programs keep their executable bit; every other mode bit, owner and time is dropped.
+
+    Raises:
+        ArchiveError: The wheel is unsafe or damaged, or a file is missing from ``RECORD``,
+            listed but absent, or of another hash. Nothing is left in ``dest`` then.
+    """
+    from qbuild.store import remove_tree
+    from qbuild.unpack import open_zip
+
+    try:
+        # Wheels for Linux may hold names that differ in case only (zig's kernel headers do).
+        with open_zip(path, portable=host.system() != "linux") as view:
+            records = [n for n in view.names if re.fullmatch(r"[^/]+\.dist-info/RECORD", n)]
+            if len(records) != 1:
+                raise ArchiveError(
+                    f"{path.name} is no wheel: it has {len(records)} RECORD files", where=str(path)
+                )
+            listed = _parse_record(view.read(records[0]), path.name)
+            _check_listed(set(view.names), set(listed), records[0], path.name)
+            view.extract_to(dest)
+        for name, wanted in listed.items():
+            if wanted is not None and _digest(dest / name) != wanted:
+                raise ArchiveError(
+                    f"{name} has another hash than the wheel's RECORD says",
+                    where=f"{path.name}: {name}",
+                    fix="get the wheel again",
+                )
+    except BaseException:
+        remove_tree(dest)
+        raise
+
+
+def _parse_record(data: bytes, wheel: str) -> dict[str, str | None]:
+    """Return name → sha256 (urlsafe base64 without padding) of a RECORD; none where it is empty."""
+    try:
+        rows = [row for row in csv.reader(data.decode().splitlines()) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ArchiveError("RECORD cannot be read", where=f"{wheel}: RECORD") from error
+    listed: dict[str, str | None] = {}
+    for row in rows:
+        kind, _, value = row[1].partition("=") if len(row) == 3 else ("bad", "", "")
+        if kind not in ("", "sha256"):
+            raise ArchiveError(
+                f"RECORD has a line qbuild does not read: {','.join(row)[:80]}", where=wheel
+            )
+        listed[row[0]] = value or None
+    return listed
+
+
+def _check_listed(names: set[str], listed: set[str], record: str, wheel: str) -> None:
+    signatures = {f"{record}.jws", f"{record}.p7s"}  # the only files RECORD may leave out
+    for problem, found in (
+        ("is in the wheel but not in its RECORD", names - listed - signatures - {record}),
+        ("is in the wheel's RECORD but missing", listed - names),
+    ):
+        if found:
+            name = min(found)
+            raise ArchiveError(f"{name} {problem}", where=f"{wheel}: {name}", fix="get it again")
+
+
+def _digest(path: Path) -> str:
+    raw = hashlib.sha256(path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
