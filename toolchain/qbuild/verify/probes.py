@@ -91,7 +91,10 @@ def probe_problem(item: PatchProbe, images: Images, unpacked: Unpacked) -> str:
     if probe.kind == "export":
         having = [name for name in places if _exports(probe.value, name, images)]
     else:
-        having = [name for name in places if _holds(probe.value, name, unpacked)]
+        # A program's text may stand in a library that it is linked with (libllama-common.so).
+        libraries = [name for name in images.names if _is_library(name, images)]
+        where = places if probe.absent else dict.fromkeys([*places, *libraries])
+        having = [name for name in where if _holds(probe.value, name, unpacked)]
     if probe.absent and having:
         return f"{having[0]}: has {what}, which patch {item.patch} removes"
     if not probe.absent and not having:
