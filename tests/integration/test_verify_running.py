@@ -15,7 +15,7 @@ import pytest
 
 from qbuild import tiny_gguf
 from qbuild.sandbox import Limits
-from qbuild.verify import runners, steps
+from qbuild.verify import runners, steps, wine
 from qbuild.verify.model import Check
 from qbuild.verify.run import run_checks, run_zip
 from qbuild.verify.steps import Wanted
@@ -189,17 +189,33 @@ def test_an_older_cpu_refuses_newer_code(tmp_path: Path, cpu: str, status: str) 
         assert "llama-cli --version was ended by SIGILL" in check.details[0]
 
 
+def find_wine() -> str:
+    loader = wine.find_wine()
+    if loader is None:
+        pytest.fail("Wine is not installed (ci/apt.txt lists it)")
+    return loader
+
+
+@pytest.mark.wine
+@pytest.mark.qemu
+def test_windows_programs_run_on_an_emulated_cpu(tmp_path: Path) -> None:
+    loader, qemu = find_wine(), runners.find_qemu()
+    assert qemu is not None, "qemu-user is not installed (ci/apt.txt lists it)"
+    env = {**wine.ENV, "WINEPREFIX": str(wine.wine_prefix(loader, tmp_path / "prefix", None))}
+    assert wine.emulates(qemu, loader, {**env, "WINELOADERNOEXEC": "1"}, tmp_path)
+    # The very case the canary is for: this Wine leaves the emulator when it is not told to stay.
+    assert not wine.emulates(qemu, loader, env, tmp_path)
+
+
 @pytest.mark.wine
 def test_a_wine_prefix_is_made_once_and_copied(tmp_path: Path) -> None:
-    wine = runners.find_wine()
-    if wine is None:
-        pytest.fail("Wine is not installed (ci/apt.txt lists it)")
-    first = runners.wine_prefix(wine, tmp_path / "one", tmp_path / "cache")
+    loader = find_wine()
+    first = wine.wine_prefix(loader, tmp_path / "one", tmp_path / "cache")
     prepared = [entry.name for entry in (tmp_path / "cache").iterdir()]
     assert len(prepared) == 1
     assert (first / "system.reg").is_file()
     kept = (tmp_path / "cache" / prepared[0] / "system.reg").stat()
-    second = runners.wine_prefix(wine, tmp_path / "two", tmp_path / "cache")
+    second = wine.wine_prefix(loader, tmp_path / "two", tmp_path / "cache")
     (second / "system.reg").write_text("changed by a program")
     assert (tmp_path / "cache" / prepared[0] / "system.reg").stat() == kept
     assert [entry.name for entry in (tmp_path / "cache").iterdir()] == prepared
@@ -211,10 +227,10 @@ def test_a_wine_that_does_not_work_is_an_error_not_a_pass(
 ) -> None:
     from qbuild.errors import VerifyError
 
-    monkeypatch.setattr(runners, "_PREFIX_LIMITS", Limits(seconds=5))
+    monkeypatch.setattr(wine, "_PREFIX_LIMITS", Limits(seconds=5))
     script(tmp_path / "wine64", "import sys; sys.exit('no display')")
     with pytest.raises(VerifyError, match="Wine could not make a prefix: it ended with status 1"):
-        runners.wine_prefix(str(tmp_path / "wine64"), tmp_path / "p", None)
+        wine.wine_prefix(str(tmp_path / "wine64"), tmp_path / "p", None)
 
 
 @pytest.mark.build
@@ -226,7 +242,7 @@ def test_a_real_bundle(tmp_path: Path, system: str) -> None:
     if not path:
         pytest.skip(f"QBUILD_TEST_ZIP_{system.upper()} names no zip")
     checks = {check.id: check for check in run_zip(Path(path), cache_dir=tmp_path)}
-    expected = {"linux": ("native", "qemu"), "windows": ("wine",)}[system]
+    expected = {"linux": ("native", "qemu"), "windows": ("wine", "qemu")}[system]
     for runner in expected:
         for kind in ("version", "generate", "server"):
             check = checks[f"run.{runner}.{kind}"]

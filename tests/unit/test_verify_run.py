@@ -8,7 +8,7 @@ import pytest
 
 from qbuild import tiny_gguf
 from qbuild.sandbox import Ran
-from qbuild.verify import run, runners, steps
+from qbuild.verify import run, runners, steps, wine
 from qbuild.verify.runners import plan_for
 
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
@@ -95,9 +95,10 @@ def plan(tmp_path: Path, **changes: Any) -> runners.Plan:
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "host_lacks", lambda level: "")
-    monkeypatch.setattr(runners, "find_wine", lambda: "/x/wine64")
     monkeypatch.setattr(runners, "find_qemu", lambda: "/x/qemu-x86_64")
-    monkeypatch.setattr(runners, "wine_prefix", lambda wine, dest, cache: dest)
+    monkeypatch.setattr(wine, "find_wine", lambda: "/x/wine64")
+    monkeypatch.setattr(wine, "wine_prefix", lambda loader, dest, cache: dest)
+    monkeypatch.setattr(wine, "emulates", lambda qemu, loader, env, scratch: True)
 
 
 @pytest.mark.usefixtures("tools")
@@ -111,8 +112,12 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"isa": ("avx512",)}, ["this machine"], ["no AVX-512"]),
         ({"isa": ("avx-vnni",)}, ["this machine"], ["checks.qemu_cpu"]),
         ({"cpu_level": ""}, ["this machine"], ["nothing says which CPU"]),
-        ({"target_os": "windows"}, ["Wine"], ["disassembly only"]),
-        ({"target_os": "windows", "host_os": "windows"}, ["this machine"], ["disassembly only"]),
+        ({"target_os": "windows"}, ["Wine", "Wine on qemu-user as Haswell"], []),
+        (
+            {"target_os": "windows", "host_os": "windows"},
+            ["this machine"],
+            ["Wine, which qemu-user would run it with, is missing"],
+        ),
         ({"host_os": "darwin"}, ["qemu-user as Haswell"], ["runs darwin, not linux"]),
     ],
 )
@@ -130,8 +135,10 @@ def test_ways_to_run(
 @pytest.mark.parametrize(
     ("missing", "changes", "id", "says"),
     [
-        ("find_wine", {"target_os": "windows"}, "run.wine", "apt-get install wine64"),
-        ("find_qemu", {}, "run.qemu", "apt-get install qemu-user"),
+        ("wine.find_wine", {"target_os": "windows"}, "run.wine", "apt-get install wine64"),
+        ("wine.find_wine", {"target_os": "windows"}, "run.qemu", "apt-get install wine64"),
+        ("runners.find_qemu", {}, "run.qemu", "apt-get install qemu-user"),
+        ("runners.find_qemu", {"target_os": "windows"}, "run.qemu", "apt-get install qemu-user"),
     ],
 )
 @pytest.mark.usefixtures("tools")
@@ -139,7 +146,7 @@ def test_a_missing_tool_is_not_run_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, changes: dict[str, Any],
     id: str, says: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(runners, missing, lambda: None)
+    monkeypatch.setattr(f"qbuild.verify.{missing}", lambda: None)
     found = {check.id: check for check in plan(tmp_path, **changes).missing}
     assert found[id].status == "not-run"
     assert says in found[id].details[0]
@@ -152,7 +159,40 @@ def test_an_old_build_machine_is_not_blamed_on_the_bundle(
     monkeypatch.setattr(runners, "host_lacks", lambda level: "avx2")
     found = plan(tmp_path)
     assert [runner.id for runner in found.runners] == ["qemu"]
-    assert found.missing[0].details == ("this machine's CPU has no avx2",)
+    assert found.missing[0].details == ("its CPU has no avx2",)
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_wine_that_leaves_the_emulated_cpu_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wine, "emulates", lambda qemu, loader, env, scratch: False)
+    found = plan(tmp_path, target_os="windows")
+    assert [runner.id for runner in found.runners] == ["wine"]
+    assert found.missing[0].id == "run.qemu"
+    assert "does not stay on the CPU" in found.missing[0].details[0]
+
+
+@pytest.mark.parametrize(
+    ("lives", "works"),
+    [((False, True), True), ((True, True), False), ((False, False), False)],
+)
+def test_only_working_emulation_kills_and_spares_the_canary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: tuple[bool, bool], works: bool
+) -> None:
+    cpus: list[str] = []
+
+    def run_canary(argv: list[str], **options: Any) -> Ran:
+        assert Path(argv[-1]).read_bytes()[:2] == b"MZ"
+        cpus.append(argv[2])
+        return Ran(
+            returncode=0 if lives[len(cpus) - 1] else 29, stdout="", stderr="", seconds=0.0,
+            peak_memory=0, stopped="", network="loopback",
+        )  # fmt: skip
+
+    monkeypatch.setattr(wine, "run", run_canary)
+    assert wine.emulates("/x/qemu", "/x/wine64", {}, tmp_path) is works
+    assert cpus == ["Nehalem", "Haswell"]
 
 
 def test_a_bundle_without_programs_runs_nothing(

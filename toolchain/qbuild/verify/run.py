@@ -145,7 +145,7 @@ def run_checks(
 def _one(programs: Programs, runner: Runner, step: Step) -> Check:
     id = f"run.{runner.id}.{step.kind}"
     here = [name for name in step.programs if programs.find(name)]
-    title = f"{' and '.join(here or step.programs[:1])} {step.title} ({runner.label})"
+    title = f"{', '.join(here or step.programs[:1])}: {step.title} ({runner.label})"
     if not here:
         missing = " or ".join(f"{name}{programs.suffix}" for name in step.programs)
         return not_run(id, title, f"there is no {missing} in this bundle")

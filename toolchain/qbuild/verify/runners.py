@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from qbuild.errors import VerifyError
 from qbuild.recipe.isa import QEMU_CPU
-from qbuild.sandbox import Limits, run
+from qbuild.verify import wine
 from qbuild.verify.model import Check, not_run
 
-WINE_ENV: Final[Mapping[str, str]] = {
-    "WINEDEBUG": "-all",
-    # Without these Wine offers to download Mono and Gecko and writes menu entries.
-    "WINEDLLOVERRIDES": "mscoree=d;mshtml=d;winemenubuilder.exe=d",
-}
-_WINE_PLACES: Final = (
-    "/usr/lib/wine/wine64",  # Debian, Ubuntu: not on PATH
-    "/usr/lib64/wine/wine64",
-    "/opt/wine-stable/bin/wine64",
-    "/opt/wine-staging/bin/wine64",
-    "/opt/wine-devel/bin/wine64",
-)
 _QEMU_NAMES: Final = ("qemu-x86_64", "qemu-x86_64-static")
-_PREFIX_LIMITS: Final = Limits(seconds=300, linger=30)
+_GET_WINE: Final = "Debian: apt-get install wine64"
 
 # psABI level → the flag of /proc/cpuinfo that the level is told by.
 _LEVEL_FLAG: Final = {"x86-64-v2": "sse4_2", "x86-64-v3": "avx2", "x86-64-v4": "avx512vl"}
@@ -60,14 +46,6 @@ class Plan:
     missing: tuple[Check, ...]
 
 
-def find_wine() -> str | None:
-    """Return the 64-bit Wine loader, or a plain ``wine`` (one loader for both since Wine 9)."""
-    for place in (shutil.which("wine64"), *_WINE_PLACES, shutil.which("wine")):
-        if place and os.access(place, os.X_OK):
-            return place
-    return None
-
-
 def find_qemu() -> str | None:
     """Return qemu-user for x86-64."""
     return next((found for name in _QEMU_NAMES if (found := shutil.which(name))), None)
@@ -93,59 +71,95 @@ def plan_for(
         host_os: What this machine runs.
         scratch: Existing folder for what runners need; the caller deletes it.
         cache_dir: Where a prepared Wine prefix is kept between runs, or None.
+
+    Raises:
+        VerifyError: Wine is there but does not work.
     """
-    runners: list[Runner] = []
-    missing: list[Check] = []
-
-    def lacks(kind: str, title: str, *why: str) -> None:
-        missing.append(not_run(f"run.{kind}", title, *why))
-
-    if lacking := host_lacks(cpu_level):
-        lacks("native", "runs on this machine", f"this machine's CPU has no {lacking}")
-    elif target_os == host_os:
-        runners.append(Runner(id="native", label="this machine"))
-    elif target_os == "windows":
-        wine = find_wine()
-        if wine is None:
-            lacks("wine", "runs in Wine", "Wine is not installed (Debian: apt-get install wine64)")
-        else:
-            prefix = wine_prefix(wine, scratch / "wineprefix", cache_dir)
-            runners.append(
-                Runner(
-                    id="wine",
-                    label="Wine",
-                    prefix=(wine,),
-                    env={**WINE_ENV, "WINEPREFIX": str(prefix)},
-                    slowdown=3,
-                )
-            )
-    else:
-        lacks("native", "runs on this machine", f"this machine runs {host_os}, not {target_os}")
-
-    title = "runs on the CPU it names"
+    in_wine = _in_wine(scratch, cache_dir) if target_os == "windows" != host_os else None
     model = qemu_cpu or QEMU_CPU.get(cpu_level, "")
+    found = (
+        _direct(target_os, cpu_level, host_os, in_wine),
+        _emulated(
+            model,
+            cpu_level=cpu_level,
+            isa=isa,
+            named=bool(qemu_cpu),
+            target_os=target_os,
+            in_wine=in_wine,
+            scratch=scratch,
+        ),
+    )
+    return Plan(
+        runners=tuple(item for item in found if isinstance(item, Runner)),
+        missing=tuple(item for item in found if isinstance(item, Check)),
+    )
+
+
+def _in_wine(scratch: Path, cache_dir: Path | None) -> Runner | None:
+    loader = wine.find_wine()
+    if loader is None:
+        return None
+    prefix = wine.wine_prefix(loader, scratch / "wineprefix", cache_dir)
+    env = {**wine.ENV, "WINEPREFIX": str(prefix)}
+    return Runner(id="wine", label="Wine", prefix=(loader,), env=env, slowdown=3)
+
+
+def _direct(
+    target_os: str, cpu_level: str, host_os: str, in_wine: Runner | None
+) -> Runner | Check:
+    """Return the way to run on this machine's CPU."""
+    if lacking := host_lacks(cpu_level):
+        return not_run("run.native", "runs on this machine", f"its CPU has no {lacking}")
+    if target_os == host_os:
+        return Runner(id="native", label="this machine")
+    if in_wine is not None:
+        return in_wine
     if target_os == "windows":
-        lacks("qemu", title, "qemu-user runs Linux programs; a Windows bundle's CPU level is "
-              "shown by disassembly only")  # fmt: skip
-    elif not model:
-        lacks("qemu", title, "nothing says which CPU that is")
-    elif cpu_level == "x86-64-v4" or any(name.startswith(("avx512", "amx")) for name in isa):
-        lacks("qemu", title, "qemu's emulated CPUs have no AVX-512 or AMX")
-    elif isa and not qemu_cpu:
-        lacks("qemu", title, f"no CPU model is named that has {', '.join(isa)} "
-              "(recipe key checks.qemu_cpu)")  # fmt: skip
-    elif (qemu := find_qemu()) is None:
-        lacks("qemu", title, "qemu-user is not installed (Debian: apt-get install qemu-user)")
-    else:
-        runners.append(
-            Runner(
-                id="qemu",
-                label=f"qemu-user as {model}",
-                prefix=(qemu, "-cpu", model),
-                slowdown=10,
-            )
-        )
-    return Plan(runners=tuple(runners), missing=tuple(missing))
+        return not_run("run.wine", "runs in Wine", f"Wine is not installed ({_GET_WINE})")
+    why = f"this machine runs {host_os}, not {target_os}"
+    return not_run("run.native", "runs on this machine", why)
+
+
+def _emulated(
+    model: str,
+    *,
+    cpu_level: str,
+    isa: tuple[str, ...],
+    named: bool,
+    target_os: str,
+    in_wine: Runner | None,
+    scratch: Path,
+) -> Runner | Check:
+    """Return the way to run on the oldest CPU that the bundle is for."""
+
+    def lacks(why: str) -> Check:
+        return not_run("run.qemu", "runs on the CPU it names", why)
+
+    if not model:
+        return lacks("nothing says which CPU that is")
+    if cpu_level == "x86-64-v4" or any(name.startswith(("avx512", "amx")) for name in isa):
+        return lacks("qemu's emulated CPUs have no AVX-512 or AMX")
+    if isa and not named:
+        return lacks(f"no CPU is named that has {', '.join(isa)} (recipe key checks.qemu_cpu)")
+    qemu = find_qemu()
+    if qemu is None:
+        return lacks("qemu-user is not installed (Debian: apt-get install qemu-user)")
+    emulator = (qemu, "-cpu", model)
+    if target_os == "linux":
+        return Runner(id="qemu", label=f"qemu-user as {model}", prefix=emulator, slowdown=10)
+    if in_wine is None:
+        return lacks(f"Wine, which qemu-user would run it with, is missing ({_GET_WINE})")
+    # Without this Wine's loader starts itself again through exec(), which leaves the emulator.
+    env = {**in_wine.env, "WINELOADERNOEXEC": "1"}
+    if not wine.emulates(qemu, in_wine.prefix[0], env, scratch):
+        return lacks("this Wine does not stay on the CPU that qemu-user emulates")
+    return Runner(
+        id="qemu",
+        label=f"Wine on qemu-user as {model}",
+        prefix=(*emulator, *in_wine.prefix),
+        env=env,
+        slowdown=20,
+    )
 
 
 def host_lacks(cpu_level: str) -> str:
@@ -157,68 +171,3 @@ def host_lacks(cpu_level: str) -> str:
     except OSError:
         return ""  # unknown: the run itself will tell
     return flag if flag and flags and flag not in flags else ""
-
-
-def wine_prefix(wine: str, dest: Path, cache_dir: Path | None) -> Path:
-    """Make a Wine prefix, from the prepared one in the cache when there is one.
-
-    A new prefix takes Wine about a quarter of a minute; a copy takes a second or two. It is copied
-    each time because the program under test may write to it.
-
-    Args:
-        wine: The Wine loader.
-        dest: Folder to create.
-        cache_dir: Folder for the prepared prefix, or None to make one from nothing.
-
-    Raises:
-        VerifyError: Wine could not make a prefix.
-    """
-    if cache_dir is None:
-        _boot(wine, dest)
-        return dest
-    stat = Path(wine).resolve().stat()
-    prepared = cache_dir / f"wineprefix-{stat.st_size:x}-{int(stat.st_mtime):x}"
-    if not prepared.is_dir():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        aside = prepared.with_name(f"{prepared.name}.{os.getpid()}.part")
-        shutil.rmtree(aside, ignore_errors=True)
-        try:
-            _boot(wine, aside)
-            for stale in _older(cache_dir, prepared.name):
-                shutil.rmtree(stale, ignore_errors=True)
-            aside.rename(prepared)
-        except OSError:
-            if not prepared.is_dir():  # another run was faster: use its prefix
-                raise
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(prepared, dest, symlinks=True)
-    return dest
-
-
-def _older(cache_dir: Path, keep: str) -> Iterator[Path]:
-    """Yield prefixes that another version of Wine made."""
-    for entry in cache_dir.glob("wineprefix-*"):
-        if entry.name != keep and not entry.name.endswith(".part"):
-            yield entry
-
-
-def _boot(wine: str, prefix: Path) -> None:
-    work = prefix.with_name(f"{prefix.name}-boot")
-    work.mkdir(parents=True, exist_ok=True)
-    try:
-        ran = run(
-            [wine, "wineboot.exe", "--init"],
-            scratch=work,
-            env={**WINE_ENV, "WINEPREFIX": str(prefix)},
-            limits=_PREFIX_LIMITS,
-        )
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    # Wine's server writes the registry when it ends, three seconds after its last client.
-    if not ran.ok or not (prefix / "system.reg").is_file():
-        raise VerifyError(
-            f"Wine could not make a prefix: it {ran.how()}",
-            where=wine,
-            fix="check that `wine64 wineboot.exe --init` works for this user",
-        )

@@ -112,7 +112,7 @@ def steps(commit: str, number: int | None, wanted: Iterable[Wanted] = ()) -> tup
     made = [
         Step(
             kind="version",
-            title="prints the pinned commit",
+            title="--version gives the pinned commit",
             programs=("llama-cli", "llama-server"),
             find=_version_step(commit, number) if commit else None,
             why_not="there is no manifest that says which commit it is",
@@ -135,7 +135,7 @@ def steps(commit: str, number: int | None, wanted: Iterable[Wanted] = ()) -> tup
         made.append(
             Step(
                 kind="help",
-                title="knows the options that patches add",
+                title="--help has the options that patches add",
                 programs=names,
                 find=_help_step(helps),
             )
