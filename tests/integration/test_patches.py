@@ -14,6 +14,12 @@ from support.patch_lab import Lab, numbered, write_series
 
 pytestmark = pytest.mark.integration
 
+HAND = {
+    "GIT_COMMITTER_NAME": "qbuild",
+    "GIT_COMMITTER_EMAIL": "qbuild@qbuild.invalid",
+    "GIT_COMMITTER_DATE": "2026-01-01T00:00:00+00:00",
+}
+
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
@@ -37,15 +43,10 @@ def _hand_am(lab: Lab, base: str, *names: str) -> tuple[str, str]:
     )
     assert run_git(["fetch", "--quiet", "origin", base], clone).rc == 0
     assert run_git(["checkout", "--quiet", "--detach", base], clone).rc == 0
-    who = {
-        "GIT_COMMITTER_NAME": "qbuild",
-        "GIT_COMMITTER_EMAIL": "qbuild@qbuild.invalid",
-        "GIT_COMMITTER_DATE": "2026-01-01T00:00:00+00:00",
-    }
     for name in names:
         series = load_series(lab.patches, name)
         files = [str(lab.patches / name / patch.file) for patch in series.patches]
-        done = run_git(["am", "--3way", *files], clone, env=who)
+        done = run_git(["am", "--3way", *files], clone, env=HAND)
         assert done.rc == 0, done.err
     return (
         run_git(["rev-parse", "HEAD"], clone).text,
@@ -114,6 +115,25 @@ def test_the_source_repository_is_only_read(lab: Lab) -> None:
     assert snapshot() == before
     assert run_git(["rev-parse", "patched^{commit}"], kept).text == result.commit
     assert sorted(p.name for p in lab.root.iterdir()) == ["kept.git", "patches", "source", "work"]
+
+
+def test_times_of_the_store_do_not_change(lab: Lab) -> None:
+    """Also when git would write an object that the pack has: the patch is upstream already."""
+    base = lab.commit({"a.c": numbered()})
+    lab.series("one", base, [("first: x", {"a.c": numbered(line20="changed")})])
+    merged = lab.commit({"a.c": numbered(line20="changed", line5="more")}, onto=base)
+    lab.git("branch", "tip", merged)
+    bare = lab.root / "bare.git"
+    clone = ["clone", "--quiet", "--bare", lab.repo.as_uri(), str(bare)]
+    assert run_git(clone, lab.root).rc == 0
+    assert run_git(["repack", "--quiet", "-a", "-d"], bare).rc == 0
+    packs = list(bare.glob("objects/pack/*"))
+    assert packs
+    for pack in packs:
+        os.utime(pack, (1_700_000_000, 1_700_000_000))
+    for commit in (base, merged):
+        apply_series(bare, commit, [load_series(lab.patches, "one")], lab.root / commit[:9])
+    assert {pack.stat().st_mtime for pack in packs} == {1_700_000_000}
 
 
 def test_offset_applies_and_says_so(lab: Lab) -> None:
@@ -378,3 +398,39 @@ def test_windows_gnu_only_changes_windows() -> None:
         else:
             assert depth == 1 or line.startswith("#"), line
     assert depth == 0
+
+
+def test_by_hand_and_by_qbuild_on_the_real_pin(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """git am of each series that ships, in order, gives qbuild's tree; needs a filled store."""
+    from qbuild import resources
+    from qbuild.lock import load_lock
+    from qbuild.patches import known_series
+    from qbuild.patches.export import requirements
+    from qbuild.plan import SOURCE_FORMAT
+    from qbuild.store import step_key
+
+    store = request.getfixturevalue("user_store")
+    pin = load_lock(resources.lockfile()).source("llama.cpp")
+    inputs = {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree}
+    entry = store.find("source", step_key("source", inputs))
+    if entry is None:
+        pytest.skip("the store does not have the pin; a build or `qbuild patch status` fetches it")
+    repo = entry.path / "repo.git"
+    root = resources.patches_dir()
+    for name in known_series(root):
+        series = load_series(root, name)
+        group = [*requirements(root, series), series]
+        ours = apply_series(repo, pin.commit, group, tmp_path / name)
+        assert all(p.status == "clean" for p in ours.patches), [p.detail for p in ours.patches]
+        clone = tmp_path / f"{name}-hand"
+        made = run_git(
+            ["clone", "--quiet", "--shared", "--no-checkout", str(repo), str(clone)], tmp_path
+        )
+        assert made.rc == 0, made.err
+        assert run_git(["checkout", "--quiet", "--detach", pin.commit], clone).rc == 0
+        files = [str(root / one.name / p.file) for one in group for p in one.patches]
+        done = run_git(["am", "--3way", *files], clone, env=HAND)
+        assert done.rc == 0, done.err
+        assert run_git(["rev-parse", "HEAD^{tree}"], clone).text == ours.tree

@@ -149,7 +149,9 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "blank in name": (_swap("a/a.c b/a.c", "a/a b.c b/a b.c"), "cannot read the file names"),
     "no prefix": (_swap("a/a.c b/a.c", "a.c a.c"), "does not start with `a/`"),
     "unknown diff line": (_swap("index 1", "evil 1"), "not a line of a git diff"),
-    "nothing changed": (HEAD + "diff --git a/a.c b/a.c\nindex 1111..2222 100644\n", "changes nothing"),
+    "nothing changed": (
+        HEAD + "diff --git a/a.c b/a.c\nindex 1111..2222 100644\n", "changes nothing",
+    ),
     "mixed line ends": (_swap("+TWO\n", "+TWO\r\n"), "mixes CRLF and LF"),
     "lone CR": (_swap("+TWO\n", "+T\rWO\n"), "lone CR"),
     "NUL": (_swap("+TWO\n", "+T\0WO\n"), "NUL byte"),

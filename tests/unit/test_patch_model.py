@@ -209,7 +209,7 @@ LINTS: dict[str, tuple[str, str, str]] = {
         "mode", "not allowed",
     ),
     "binary": (
-        _diff("a.png", "GIT binary patch\nliteral 3\nKcmZQzWB>#J00IC1\n\nliteral 0\nHcmV?d00001\n\n"),
+        _diff("a.png", "GIT binary patch\nliteral 3\nKcmZQzWB>#J00IC1\n\n"),
         "binary", "binary change",
     ),
     "binary without data": (

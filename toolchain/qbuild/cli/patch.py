@@ -133,33 +133,30 @@ def _source_repo(args: argparse.Namespace, reporter: Reporter) -> tuple[Path, st
 
 
 def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Path, str]:
-    from qbuild.plan import SOURCE_FORMAT
-    from qbuild.source import fetch_source
+    """Return the store's repository of a pin, the same that builds use, and its commit."""
+    from qbuild.builder import Record, ensure
+    from qbuild.cli.build import origins
+    from qbuild.plan import SOURCE_FORMAT, Step
     from qbuild.store import step_key
 
     pin = load_lock(args).source(name)
     inputs = {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree}
-    key = step_key("source", inputs)
-    where = store(args)
-    entry = where.get("source", key, reporter)
-    if entry is None:
+    step = Step(kind="source", label="source", key=step_key("source", inputs), inputs=inputs)
 
-        def make(dest: Path) -> dict[str, Any]:
-            reporter.say(f"fetch: {pin.name} {pin.commit[:9]}")
-            got = fetch_source(
-                pin,
-                dest / "repo.git",
-                origins=tuple(args.origin),
-                offline=args.offline,
-                reporter=reporter,
-            )
-            return {"commit": got.commit, "tree": got.tree}
+    def make(dest: Path) -> dict[str, Any]:
+        from qbuild.source import fetch_source
 
-        with where.lock("source", key, reporter):
-            entry = where.get("source", key, reporter)
-            if entry is None:
-                entry = where.put("source", key, inputs, make)
-    return entry.path / "repo.git", pin.commit
+        reporter.say(f"fetch: {pin.name} {pin.commit[:9]}")
+        got = fetch_source(
+            pin,
+            dest / "repo.git",
+            origins=origins(args),
+            offline=args.offline,
+            reporter=reporter,
+        )
+        return {"commit": got.commit, "tree": got.tree}
+
+    return ensure(step, make, store(args), reporter, Record()).path / "repo.git", pin.commit
 
 
 def _other_repo(
@@ -170,6 +167,7 @@ def _other_repo(
     A ref needs an origin that has it; what comes is checked object by object by git's fsck, but
     no pin vouches for it: it is tried, never built.
     """
+    from qbuild.cli.build import origins
     from qbuild.patches.fetch import fetch_ref
 
     lock = load_lock(args)
@@ -182,8 +180,7 @@ def _other_repo(
         )
     recipe = _recipe(args)
     pin = lock.source(args.pin or (recipe.source.pin if recipe is not None else "llama.cpp"))
-    origins = [*args.origin] or [pin.url]
-    return fetch_ref(ref, origins, scratch, pin.commit, reporter)
+    return fetch_ref(ref, [*origins(args), pin.url], scratch, pin.commit, reporter)
 
 
 # -- the verbs --------------------------------------------------------------------------------

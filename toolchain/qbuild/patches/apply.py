@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from qbuild.patches.lint import lint_against_tree, lint_series, refuse
 from qbuild.patches.match import FileReport, Fit, fit, most_similar
 from qbuild.patches.model import Patch, Series
 from qbuild.patches.report import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
-from qbuild.patches.tree import Bench, Leaf
+from qbuild.patches.tree import Bench, Leaf, object_dir
 
 _C_LIKE = frozenset({".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".inc"})
 _MAX_SIMILAR = 2 * 1024 * 1024
@@ -116,6 +117,7 @@ def scratch(
 
     """
     root = Path(tempfile.mkdtemp(prefix=".qbuild-patch-", dir=parent))
+    times = _times([repo, *more])
     try:
         bench = Bench(root / "repo.git", root / "tree", repo, *more)
         bench.create()
@@ -123,6 +125,24 @@ def scratch(
         yield bench
     finally:
         remove(root)
+        _restore(times)
+
+
+def _times(repos: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """Remember when the packs were written.
+
+    git touches the pack of an object that it would have written again. The store takes a file
+    of another time for one that may have changed, and would hash it in every later run.
+    """
+    packs = [pack for repo in repos for pack in object_dir(repo).glob("pack/*.pack")]
+    return {pack: (pack.stat().st_atime_ns, pack.stat().st_mtime_ns) for pack in packs}
+
+
+def _restore(times: Mapping[Path, tuple[int, int]]) -> None:
+    for pack, (accessed, written) in times.items():
+        with contextlib.suppress(OSError):
+            if pack.stat().st_mtime_ns != written:
+                os.utime(pack, ns=(accessed, written))
 
 
 def remove(root: Path) -> None:
