@@ -357,8 +357,7 @@ def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OriginError:
     return OriginError(
         f"{origin} gave other bytes than the lockfile pins for {pin.filename}",
         where=origin,
-        fix="do not use that origin until it is explained; the pin's sha256 is "
-        f"{pin.sha256[:16]}…",
+        fix=f"do not use that origin until it is explained; the pin's sha256 is {pin.sha256[:16]}…",
     )
 
 
