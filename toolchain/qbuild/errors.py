@@ -146,6 +146,13 @@ class ArchiveError(QbuildError):
     kind = "archive"
 
 
+class DoctorError(QbuildError):
+    """`qbuild doctor` found something that stops, or may stop, a build or its result."""
+
+    exit_code = 16
+    kind = "doctor"
+
+
 class Interrupted(QbuildError):  # noqa: N818 - it is what happened, not a fault
     """Ctrl-C or SIGTERM stopped the run; the store is sound and the next run carries on."""
 

@@ -20,6 +20,8 @@ COMMANDS = {
     "reproduce": "build twice from scratch under varied conditions and compare",
     "patch": "look after the patch series",
     "test": "build and run the tests that ride in the patch series",
+    "doctor": "explain what is wrong with this machine or a failed log",
+    "detect": "say which recipe fits this machine",
     "lock": "check or move the pins",
     "cache": "size, prune or verify the store",
     "version": "print the version",
