@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +81,21 @@ def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) 
         mirrors=_listed(env.get("QBUILD_MIRROR")) or found.mirrors,
         store=env.get("QBUILD_STORE") or found.store,
     )
+
+
+def source_origins(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the origins to ask first: those of the command line, else the configured ones.
+
+    Args:
+        given: What ``--origin`` named.
+
+    Raises:
+        UsageError: See :func:`load_config`; or an origin is empty.
+
+    """
+    if any(not origin.strip() for origin in given):
+        raise UsageError("--origin is empty", fix="name a path or a URL, or leave it out")
+    return tuple(given) or load_config().origins
 
 
 def parse_config(text: str, label: str) -> Config:

@@ -69,6 +69,9 @@ class Job:
         git_dir: Where an sdist keeps the repository.
         sdist_name: File name of the sdist, for folders that hold it.
         dest: Where the bare repository goes.
+        reporter: Gets the progress.
+        also: Commits taken along where a local origin has them.
+        history: Whether the commit's history is wanted, as far as a local origin has it.
     """
 
     commit: str
@@ -76,6 +79,8 @@ class Job:
     sdist_name: str
     dest: Path
     reporter: Reporter
+    also: tuple[str, ...] = ()
+    history: bool = False
 
 
 def from_path(origin: str, job: Job) -> FetchedSource:
@@ -114,7 +119,7 @@ def from_pinned_sdist(
     pin: FilePin, label: str, job: Job, fetcher: SdistFetcher | None, offline: bool
 ) -> FetchedSource:
     """Fetch the sdist of a pin and take the commit out of it."""
-    from qbuild.wheels import fetch_file
+    from qbuild.wheels import OtherBytesError, fetch_file
 
     with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".sdist-") as scratch:
         try:
@@ -122,9 +127,9 @@ def from_pinned_sdist(
                 path = fetcher(pin)
             else:
                 path = fetch_file(pin, Path(scratch), offline=offline, reporter=job.reporter)
+        except OtherBytesError:
+            raise
         except OriginError as error:
-            if "other bytes" in error.what:
-                raise
             raise Unusable(error.what) from error
         fetched = _from_archive(path, label, job)
         return FetchedSource(
@@ -153,11 +158,17 @@ def _transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> F
             f"e.g. {absent[0]}"
         )
     run_git(["update-ref", "--no-deref", BRANCH, commit], repo, env=PLAIN)
+    wants = [f"+{BRANCH}:{BRANCH}"]
+    for number, extra in enumerate(job.also):
+        ref = f"refs/also/{number}"
+        if run_git(["update-ref", "--no-deref", ref, extra], repo, env=PLAIN).rc == 0:
+            wants.append(f"+{ref}:{ref}")
+    depth = "--update-shallow" if job.history else "--depth=1"
     init_bare(job.dest)
     with job.reporter.task("check every object", unit="items") as task:
         result = run_git(
-            [*CHECKED, "fetch", "--quiet", "--progress", "--depth=1", "--no-tags",
-             "--no-write-fetch-head", repo.absolute().as_uri(), f"+{BRANCH}:{BRANCH}"],
+            [*CHECKED, "fetch", "--quiet", "--progress", depth, "--no-tags",
+             "--no-write-fetch-head", repo.absolute().as_uri(), *wants],
             job.dest,
             env=PLAIN,
             timeout=_LOCAL_TIMEOUT_S,

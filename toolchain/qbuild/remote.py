@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 from qbuild.gitenv import run_git
 from qbuild.origins import (
@@ -103,6 +104,31 @@ def from_url(url: str, job: Job) -> FetchedSource:
         if _FOR_GOOD.search(result.err):
             break
     raise Unusable(why)
+
+
+def tree_of(url: str, commit: str, scratch: Path) -> str:
+    """Return the tree id of a commit at a URL, fetching (where the server can) the commit alone.
+
+    Args:
+        url: The repository.
+        commit: Full commit id.
+        scratch: A folder that does not exist yet.
+
+    Raises:
+        Unusable: The URL cannot be reached or does not give the commit.
+
+    """
+    _reach(url)
+    init_bare(scratch)
+    fetch = ["fetch", "--quiet", "--depth=1", "--filter=tree:0", "--no-tags",
+             "--no-write-fetch-head", "--", url, f"+{commit}:{BRANCH}"]  # fmt: skip
+    result = run_git(fetch, scratch, env={**PLAIN, **_ssh()}, timeout=120)
+    if result.rc:
+        raise Unusable(why_not(result))
+    shown = run_git(["cat-file", "commit", commit], scratch, env=PLAIN)
+    if shown.rc or not shown.out.startswith(b"tree "):
+        raise Unusable(f"it did not give commit {commit}: {why_not(shown)}")
+    return shown.out[5:45].decode()
 
 
 def _remote_ref(url: str, ref: str, job: Job) -> str:

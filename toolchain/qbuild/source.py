@@ -10,6 +10,7 @@ id covers its tree id, a tree id covers every blob; both ids are then compared w
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -96,10 +97,10 @@ def _attempts(
     """Return the origins in their order, each with the function that asks it."""
     found: list[tuple[str, Callable[[], FetchedSource]]] = []
     for origin in tuple(origins) or load_config().origins:
-        if not is_url(origin) or origin.lower().startswith("file://"):
-            found.append((origin, lambda origin=origin: from_path(origin, job)))  # type: ignore[misc]
+        if _is_local(origin):
+            found.append((origin, functools.partial(from_path, origin, job)))
         elif not offline:
-            found.append((origin, lambda origin=origin: from_url(origin, job)))  # type: ignore[misc]
+            found.append((origin, functools.partial(from_url, origin, job)))
     if not offline:
         found.append((pin.url, lambda: from_url(pin.url, job)))
     if (sdist := pin.sdist) is not None:
@@ -109,36 +110,58 @@ def _attempts(
 
 
 def fetch_commit(
-    origin: str, ref: str, dest: Path, *, git_dir: str, reporter: Reporter
+    origins: Sequence[str],
+    ref: str,
+    dest: Path,
+    *,
+    git_dir: str,
+    reporter: Reporter,
+    also: Sequence[str] = (),
+    history: bool = False,
 ) -> FetchedSource:
-    """Fill ``dest`` with the commit that ``ref`` names at one origin (``qbuild lock --pin``).
+    """Fill ``dest`` with the commit that ``ref`` names (``qbuild lock --pin``, drift checks).
+
+    No pin vouches for it: every object is hashed, but whether it is llama.cpp's is for a person
+    to say.
 
     Args:
-        origin: Path or URL.
+        origins: Paths or URLs, asked in order until one delivers.
         ref: Commit id, branch or tag; a local origin also takes an abbreviated id.
         dest: The repository's folder; it must not exist or be empty.
         git_dir: Where an sdist keeps the repository.
-        reporter: Gets the progress.
+        reporter: Gets the progress, and a warning for each origin that cannot deliver.
+        also: Further commit ids that are taken along where a local origin has them.
+        history: Take the commit's history, too, as far as a local origin has it.
 
     Raises:
-        OriginError: The origin has no such ref, cannot be reached, or is damaged.
+        OriginError: No origin delivers such a ref, or one is damaged or lies.
         StoreError: The disk is full or cannot be written.
+
     """
-    job = Job(commit=ref, git_dir=git_dir, sdist_name="", dest=dest, reporter=reporter)
-    local = not is_url(origin) or origin.lower().startswith("file://")
-
-    def attempt() -> FetchedSource:
-        return from_path(origin, job) if local else from_url(origin, job)
-
+    job = Job(
+        commit=ref,
+        git_dir=git_dir,
+        sdist_name="",
+        dest=dest,
+        reporter=reporter,
+        also=tuple(also),
+        history=history,
+    )
     reasons: list[str] = []
-    fetched = _ask(origin, attempt, job, reasons)
-    if fetched is None:
-        raise OriginError(
-            f"`{ref}` could not be fetched: {reasons[0].removeprefix(f'{origin}: ')}",
-            where=origin,
-            fix="check the spelling, or name another place with --origin",
-        )
-    return fetched
+    for origin in origins:
+        ask = from_path if _is_local(origin) else from_url
+        fetched = _ask(origin, functools.partial(ask, origin, job), job, reasons)
+        if fetched is not None:
+            return fetched
+    raise OriginError(
+        f"no origin delivered `{ref}`",
+        where="; ".join(reasons) or "no origin given",
+        fix="check the spelling, or name another place with --origin",
+    )
+
+
+def _is_local(origin: str) -> bool:
+    return not is_url(origin) or origin.lower().startswith("file://")
 
 
 def _ask(

@@ -28,6 +28,11 @@ from qbuild.lock import FilePin, WheelPin, normalise
 TRIES = 3
 """How often a download is tried; the waits between are 1 s and 4 s."""
 
+
+class OtherBytesError(OriginError):
+    """An origin has a file of the pinned name, but other bytes: it is refused, not skipped."""
+
+
 _TAG = re.compile(r"(?P<python>[a-z0-9.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)")
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _NETWORK = re.compile(
@@ -353,8 +358,8 @@ def _sha256(path: Path) -> str:
     return file_sha256(path)
 
 
-def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OriginError:
-    return OriginError(
+def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OtherBytesError:
+    return OtherBytesError(
         f"{origin} gave other bytes than the lockfile pins for {pin.filename}",
         where=origin,
         fix=f"do not use that origin until it is explained; the pin's sha256 is {pin.sha256[:16]}…",
