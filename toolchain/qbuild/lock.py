@@ -358,6 +358,8 @@ def locate(text: str, path: Sequence[str]) -> int | None:
             continue
         if len(full) > best_length and wanted[: len(full)] == full:
             best, best_length = number, len(full)
+        elif best is None and full[: len(wanted)] == wanted:
+            best = number  # a list of tables as a whole: where the first of them starts
     return best
 
 
