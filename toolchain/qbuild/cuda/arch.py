@@ -284,7 +284,7 @@ def find_gpu(name: str) -> Gpu:
     plain = _plain(name)
     if plain in table:
         return table[plain]
-    shortened = re.sub(r"[0-9]+gb$", "", plain)  # "GTX 1070 8GB"
+    shortened = _plain(re.sub(r"(?i)\b[0-9]+ ?gb\b", "", name))  # "GTX 1070 8GB"
     if shortened in table:
         return table[shortened]
     near = difflib.get_close_matches(plain, table, n=3, cutoff=0.75)
