@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from qbuild.doctor import schema as doctor_schema
 from qbuild.recipe import schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +20,8 @@ def generated() -> dict[str, str]:
         "recipes/recipe.schema.json": schema.json_schema_text(),
         "docs/reference/recipe.md": schema.reference_page(),
         "docs/reference/exit-codes.md": schema.exit_codes_page(),
+        "docs/reference/facts.schema.json": doctor_schema.facts_schema_text(),
+        "docs/reference/doctor.md": doctor_schema.reference_page(),
     }
 
 

@@ -1,0 +1,97 @@
+"""``qbuild doctor``: what is wrong with this machine, or why a log failed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from qbuild.cli.common import print_json, store
+from qbuild.console import Reporter
+from qbuild.doctor.facts import Facts
+from qbuild.errors import DoctorError, UsageError
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("--recipe", metavar="RECIPE", help="also check what this recipe needs")
+    parser.add_argument("--os", metavar="OS", help="linux or windows, instead of the recipe's")
+    parser.add_argument(
+        "--facts",
+        metavar="FILE",
+        help="check the facts in this file instead of this machine (facts.schema.json)",
+    )
+    parser.add_argument(
+        "--capture",
+        action="store_true",
+        help="print this machine's facts as JSON, with nothing personal in them, and check nothing",
+    )
+    parser.add_argument(
+        "--log", metavar="FILE", help="explain this failed log (`-`: standard input)"
+    )
+    parser.epilog = (
+        f"Exit code: 0 if there is nothing but hints, {DoctorError.exit_code} otherwise; a log "
+        "that is not understood is not a finding."
+    )
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Print what was found; the exit code says whether it is serious."""
+    from qbuild.doctor import examine, serious
+
+    if args.capture and (args.facts or args.log or args.recipe):
+        raise UsageError("--capture only prints this machine's facts", fix="give it alone")
+    if args.capture:
+        print_json(this_machine(args).as_json())
+        return 0
+    log_text = _log(args.log) if args.log else ""
+    facts = _facts(args)
+    if args.recipe:
+        from qbuild.doctor.capture import with_recipe
+        from qbuild.recipe.load import load_recipe
+
+        facts = with_recipe(facts, load_recipe(args.recipe, os=args.os))
+    found = examine(facts, log_text)
+    if args.json:
+        print_json([each.as_json() for each in found])
+    elif not args.quiet:
+        if found:
+            print("\n\n".join(each.render() for each in found))
+        else:
+            print("nothing known is in this log" if args.log else "nothing is wrong that is known")
+    if args.log and not found:
+        reporter.say("the first error of a log is mostly its cause: look there")
+    return DoctorError.exit_code if serious(found) else 0
+
+
+def _facts(args: argparse.Namespace) -> Facts:
+    if args.facts:
+        from qbuild.doctor.facts import load_facts
+
+        return load_facts(Path(args.facts))
+    # a log may come from another machine: this one's facts would only confuse
+    return Facts() if args.log else this_machine(args)
+
+
+def this_machine(args: argparse.Namespace) -> Facts:
+    """Return the facts of the machine qbuild runs on, for the store that is in use."""
+    from qbuild import host
+    from qbuild.doctor.capture import capture, personal_names
+
+    root = store_root(args)
+    return capture(
+        store=root, jobs=host.default_jobs(), cwd=str(Path.cwd()), personal=personal_names()
+    )
+
+
+def store_root(args: argparse.Namespace) -> str:
+    """Return the store's folder without making it."""
+    return str(store(args).root)
+
+
+def _log(name: str) -> str:
+    from qbuild.doctor.log import decode, read_log
+
+    if name == "-":
+        return decode(sys.stdin.buffer.read())
+    return read_log(Path(name))
