@@ -423,20 +423,95 @@ def test_rebase_between_unrelated_shallow_repositories(lab: Lab, two: str) -> No
     assert (lab.root / "rb/a.c").read_bytes() == numbered(line20="changed", line23="upstream")
 
 
-def test_fetch_ref_from_a_clone(lab: Lab, two: str, tmp_path: Path) -> None:
-    from qbuild.console import Silent
-    from qbuild.errors import OriginError
-    from qbuild.patches.fetch import fetch_ref
+# -- refs that no pin names -------------------------------------------------------------------
 
-    head = lab.commit({"a.c": numbered(line20="theirs")}, "rewrite", onto=two)
-    lab.commit({"a.c": b"elsewhere\n"}, onto=two)  # head is on no branch now
-    origins = [str(tmp_path / "nothing"), str(lab.repo)]
-    repo, commit = fetch_ref(head, origins, tmp_path / "f", two, Silent())
-    assert commit == head
-    result = drift(lab.repo, two, repo, commit, [load_series(lab.patches, "one")])
-    assert result.patches[0].files[0].hunks[0].upstream.endswith("rewrite")
-    with pytest.raises(OriginError, match="no origin has `v9`"):
-        fetch_ref("v9", [str(lab.repo)], tmp_path / "g", two, Silent())
-    for bad in ("--upload-pack=x", "a..b", "", "x y"):
-        with pytest.raises(UsageError):
-            fetch_ref(bad, [str(lab.repo)], tmp_path / "h", two, Silent())
+LOCK = """\
+schema = 1
+
+[[source]]
+name = "llama.cpp"
+url = "https://example.invalid/llama.cpp.git"
+commit = "{commit}"
+tree = "{tree}"
+date = "2026-10-01"
+version = "1"
+"""
+
+
+def _with_lock(lab: Lab, pin: str) -> list[str]:
+    file = lab.root / "qbuild.lock"
+    tree = lab.git("rev-parse", f"{pin}^{{tree}}")
+    file.write_text(LOCK.format(commit=pin, tree=tree))
+    words = ["--lockfile", str(file), "--patches", str(lab.patches)]
+    return [*words, "--store", str(lab.root / "store"), "--origin", str(lab.repo), "--offline"]
+
+
+def test_check_against_any_ref_of_a_clone(lab: Lab, two: str, capsys) -> None:
+    head = lab.commit({"a.c": numbered(line20="theirs")}, "rewrite line twenty", onto=two)
+    lab.git("branch", "side", head)
+    lab.commit({"a.c": b"elsewhere\n"}, onto=two)
+    words = _with_lock(lab, two)
+    assert main.run(["patch", "status", *words]) == 0
+    for ref in (head, "side"):
+        assert main.run(["patch", "check", "--against", ref, *words]) == 6
+        out = capsys.readouterr().out
+        assert f"against {head[:12]}" in out
+        assert "rewrite line twenty]" in out
+    # the other direction: the ref is older than the pin
+    newer = _with_lock(lab, head)
+    assert main.run(["patch", "check", "--against", two, *newer]) == 0
+
+
+@pytest.mark.parametrize(
+    ("ref", "code", "message"),
+    [
+        ("v9", 5, "v9"),
+        ("0" * 40, 5, "0000"),
+        ("a..b", 2, "is not a ref"),
+        ("x y", 2, "is not a ref"),
+        ("", 2, "is not a ref"),
+        ("@{u}", 2, "is not a ref"),
+    ],
+)
+def test_bad_refs(lab: Lab, two: str, ref: str, code: int, message: str, capsys) -> None:
+    words = _with_lock(lab, two)
+    assert main.run(["patch", "check", "--against", ref, *words]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["patch"], 2, "VERB"),
+        (["patch", "stauts"], 2, "stauts"),
+        (["patch", "check"], 2, "--against"),
+        (["patch", "rebase"], 2, "--to"),
+        (["patch", "edit"], 2, "SERIES"),
+        (["patch", "status", "nine"], 6, "there is no patch series `nine`"),
+        (["patch", "status", "onee"], 6, "did you mean `one`?"),
+        (["patch", "status", "one", "--recipe", "avx2"], 2, "not both"),
+        (["patch", "status", "--recipe", "avx3"], 3, "avx3"),
+        (["patch", "status", "--pin", "llama"], 4, "pins no source `llama`"),
+        (["patch", "explain", "nothing"], 6, "there is no patch or series `nothing`"),
+        (["patch", "refresh"], 2, "not a work tree"),
+    ],
+)
+def test_bad_command_lines(
+    lab: Lab, two: str, words: list[str], code: int, message: str, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(lab.root)
+    extra = _with_lock(lab, two)
+    if words[1:2] in (["explain"], ["refresh"]):
+        extra = extra[:6]
+    assert main.run([*words, *(extra if len(words) > 1 else [])]) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_no_program_of_the_origins_is_run(lab: Lab, two: str, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    for key in ("core.fsmonitor", "core.hooksPath", "uploadpack.packObjectsHook", "core.pager"):
+        lab.git("config", key, f"touch {trap}; :")
+    assert main.run(["patch", "check", "--against", two, *_with_lock(lab, two)]) == 0
+    assert not trap.exists()

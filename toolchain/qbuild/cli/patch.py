@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from qbuild.patches import Series
     from qbuild.patches.status import SeriesStatus
 
+_REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")
 _NAMES_HELP = "series; none named: the recipe's, or all"
 
 
@@ -168,7 +170,7 @@ def _other_repo(
     no pin vouches for it: it is tried, never built.
     """
     from qbuild.cli.build import origins
-    from qbuild.patches.fetch import fetch_ref
+    from qbuild.source import fetch_commit
 
     lock = load_lock(args)
     if ref in [pin.name for pin in lock.sources]:
@@ -178,9 +180,22 @@ def _other_repo(
             f"`{ref}` is no pin of the lockfile and --offline forbids fetching it",
             fix=f"one of the pins: {', '.join(p.name for p in lock.sources)}; or --origin PATH",
         )
+    if not _REF.fullmatch(ref) or ".." in ref:
+        raise UsageError(f"`{ref}` is not a ref, a commit id or the name of a pin")
     recipe = _recipe(args)
     pin = lock.source(args.pin or (recipe.source.pin if recipe is not None else "llama.cpp"))
-    return fetch_ref(ref, [*origins(args), pin.url], scratch, pin.commit, reporter)
+    places = [*origins(args), *([] if args.offline else [pin.url])]
+    got = fetch_commit(
+        places,
+        ref,
+        scratch / "ref.git",
+        git_dir=pin.git_dir,
+        reporter=reporter,
+        # the way from the pin to the ref names the commits that made a series drift
+        also=[pin.commit],
+        history=True,
+    )
+    return scratch / "ref.git", got.commit
 
 
 # -- the verbs --------------------------------------------------------------------------------
