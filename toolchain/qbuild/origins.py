@@ -161,7 +161,8 @@ def _transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> F
     wants = [f"+{BRANCH}:{BRANCH}"]
     for number, extra in enumerate(job.also):
         ref = f"refs/also/{number}"
-        if run_git(["update-ref", "--no-deref", ref, extra], repo, env=PLAIN).rc == 0:
+        if run_git(["cat-file", "-e", f"{extra}^{{commit}}"], repo, env=PLAIN).rc == 0:
+            run_git(["update-ref", "--no-deref", ref, extra], repo, env=PLAIN)
             wants.append(f"+{ref}:{ref}")
     depth = "--update-shallow" if job.history else "--depth=1"
     init_bare(job.dest)
@@ -255,8 +256,11 @@ def progress_of(task: Task) -> Callable[[str], None]:
 
 
 def why_not(result: GitResult) -> str:
-    """Return git's own reason for failing."""
-    return without_password(result.last_error) or f"git ended with status {result.rc}"
+    """Return git's own reason for failing: its first complaint; the later ones only repeat it."""
+    lines = [line.strip() for line in result.err.splitlines()]
+    told = [line for line in lines if line.startswith(("fatal: ", "error: "))]
+    text = told[0].partition(": ")[2] if told else result.last_error
+    return without_password(text) or f"git ended with status {result.rc}"
 
 
 def raise_if_disk(result: GitResult, dest: Path) -> None:

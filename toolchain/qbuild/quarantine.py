@@ -22,7 +22,7 @@ MAX_TAKEN = 8 << 30
 
 _CHUNK = 1 << 20
 _LOOSE = re.compile(r"[0-9a-f]{2}/[0-9a-f]{38}")
-_PACK = re.compile(r"pack/pack-[0-9a-f]{40}\.(?:pack|idx)")
+_PACK = re.compile(r"pack/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:pack|idx)")
 _SHALLOW = re.compile(rb"(?:[0-9a-f]{40}\n)*")
 _SHA1 = 20  # bytes; a pack ends in the SHA-1 of all before
 

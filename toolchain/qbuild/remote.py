@@ -43,12 +43,14 @@ _ABSENT = re.compile(
 )
 _FOR_GOOD = re.compile(
     r"not found|Authentication failed|could not read Username|Permission denied|does not appear "
-    r"to be a git repository|returned error: 4\d\d|not allowed|unable to find remote helper",
+    r"to be a git repository|returned error: 4\d\d|not allowed|unable to find remote helper"
+    r"|is not a git command",
     re.IGNORECASE,
 )
 _LIES = re.compile(
-    r"fsck|hash mismatch|did not send all necessary objects|missing (?:blob|tree|commit|necessary)"
-    r"|bad object|corrupt|collision|inconsistent|object of unexpected type|index-pack failed",
+    r"fsck|hash mismatch|did not (?:send all necessary|receive expected) object|bad object|corrupt"
+    r"|invalid index-pack|missing (?:blob|tree|commit|necessary)|collision|inconsistent"
+    r"|object of unexpected type|index-pack failed",
     re.IGNORECASE,
 )
 _CUT = re.compile(
@@ -79,7 +81,7 @@ def from_url(url: str, job: Job) -> FetchedSource:
         if attempt:
             wait = 4 ** (attempt - 1)
             job.reporter.warn(f"{shown}: {why}; trying again in {wait} s")
-            time.sleep(wait)
+            _pause(wait)
         remove_tree(job.dest)  # a clean restart: nothing of a cut transfer stays
         init_bare(job.dest)
         with job.reporter.task(f"fetch {commit[:9]}", unit="items") as task:
@@ -104,6 +106,10 @@ def from_url(url: str, job: Job) -> FetchedSource:
         if _FOR_GOOD.search(result.err):
             break
     raise Unusable(why)
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def tree_of(url: str, commit: str, scratch: Path) -> str:

@@ -32,6 +32,7 @@ from qbuild.origins import (
     init_bare,
     raise_if_disk,
     why_not,
+    without_password,
 )
 from qbuild.quarantine import Forged, Unusable
 from qbuild.remote import from_url
@@ -170,18 +171,19 @@ def _ask(
     """Ask one origin; note why it cannot deliver, refuse it when it lies."""
     from qbuild.store import remove_tree
 
+    shown = without_password(origin)
     done = False
     try:
         fetched = attempt()
         done = True
     except Unusable as reason:
-        reasons.append(f"{origin}: {reason}")
-        job.reporter.warn(f"origin {origin} cannot deliver: {reason}")
+        reasons.append(f"{shown}: {reason}")
+        job.reporter.warn(f"origin {shown} cannot deliver: {reason}")
         return None
     except Forged as reason:
         raise OriginError(
             f"this origin is refused, it does not hold what it claims: {reason}",
-            where=origin,
+            where=shown,
             fix="do not use it until that is explained; without it the next origin is asked",
         ) from reason
     except OSError as error:
