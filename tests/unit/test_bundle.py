@@ -22,7 +22,9 @@ from qbuild.bundle import BundleResult, ExtraFile, make_bundle
 from qbuild.errors import BundleError
 from qbuild.facts import BundleFacts
 from qbuild.manifest import Manifest, compare, read_manifest
+from qbuild.recipe.model import Build
 from support.bundles import FACTS, facts, source_tree, write_tree, zig_wheel
+from support.tiny_pe import make_pe
 
 SYSTEM = {"kernel32.dll", "libc.so.6"}
 
@@ -278,3 +280,35 @@ def test_the_readme_can_be_left_out(tmp_path: Path) -> None:
     )
     result = make(tmp_path, given=dataclasses.replace(FACTS, recipe=recipe))
     assert "README.txt" not in result.names
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_real_import_tables_decide(
+    missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-ins put aside: small true PE files and the committed table of system DLLs."""
+    monkeypatch.undo()
+    stage = tmp_path / "stage" / "bin"
+    stage.mkdir(parents=True)
+    (stage / "llama-cli.exe").write_bytes(
+        make_pe(imports={"LLAMA.dll": ["f"], "KERNEL32.dll": ["Sleep"]})
+    )
+    if not missing:
+        (stage / "llama.dll").write_bytes(make_pe(dll="llama.dll", exports=["f"]))
+    (stage / "unused.dll").write_bytes(make_pe(dll="unused.dll", exports=["g"]))
+
+    def bundled() -> BundleResult:
+        return make_bundle(
+            stage=tmp_path / "stage",
+            source_tree=source_tree(tmp_path / "src"),
+            toolchain_licences={"ziglang": zig_wheel(tmp_path / "zig")},
+            facts=facts(build=Build(targets=("llama-cli",))),
+            dest_dir=tmp_path / "dist",
+        )
+
+    if missing:
+        with pytest.raises(BundleError, match=r"llama-cli\.exe: needs LLAMA\.dll"):
+            bundled()
+    else:
+        manifest = manifest_of(bundled())
+        assert shipped(manifest) == ["llama-cli.exe", "llama.dll"]
