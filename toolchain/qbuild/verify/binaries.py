@@ -44,6 +44,11 @@ class Images:
     problems: tuple[str, ...]
 
     @property
+    def every(self) -> dict[str, PeImage | ElfImage]:
+        """All images by name."""
+        return {**self.pe, **self.elf}
+
+    @property
     def names(self) -> tuple[str, ...]:
         """All names, sorted."""
         return tuple(sorted((*self.pe, *self.elf)))
@@ -124,6 +129,10 @@ def trace_problems(images: Images, unpacked: Unpacked, foreign: frozenset[str]) 
         for entry in pe.debug_entries:
             if entry.pdb and ntpath.dirname(entry.pdb):
                 yield f"{name}: its debug directory names the folder of {entry.pdb}"
+    for name, elf in images.elf.items():
+        for folder in (*elf.rpath, *elf.runpath) if name not in foreign else ():
+            if not folder.startswith("$ORIGIN"):
+                yield f"{name}: looks for libraries in {folder}, a folder outside the bundle"
     for name in images.names:
         if name not in foreign:
             with mapped(unpacked, name) as data:
@@ -151,7 +160,7 @@ def cuda_problems(images: Images, promised: bool, version: str) -> Iterator[str]
         promised: Whether name or recipe promise a CUDA backend.
         version: CUDA version of the recipe, e.g. ``12.9``, or "" when not known.
     """
-    every = {**images.pe, **images.elf}
+    every = images.every
     backends = [
         name
         for name, image in every.items()
@@ -201,12 +210,9 @@ def closure_problems(images: Images, target_os: str) -> Iterator[str]:
     """
     from qbuild import closure
 
-    every: dict[str, PeImage | ElfImage] = {**images.pe, **images.elf}
-    by_base = {PurePosixPath(name).name: image for name, image in every.items()}
+    by_base = {PurePosixPath(name).name: image for name, image in images.every.items()}
     backends = [
-        base
-        for base, image in by_base.items()
-        if _BACKEND_EXPORTS.intersection(image.exports)
+        base for base, image in by_base.items() if _BACKEND_EXPORTS.intersection(image.exports)
     ]
     result = closure.resolve(
         by_base,
@@ -216,3 +222,22 @@ def closure_problems(images: Images, target_os: str) -> Iterator[str]:
     )
     for problem in result.problems:
         yield str(problem)
+
+
+def glibc_needed(images: Images) -> dict[str, tuple[int, int]]:
+    """Return file → glibc version it needs, the newest first."""
+    found = {name: elf.max_glibc for name, elf in images.elf.items() if elf.max_glibc}
+    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+
+
+def glibc_problems(needs: Mapping[str, tuple[int, int]], promised: str) -> Iterator[str]:
+    """Yield files that need a newer glibc than promised.
+
+    Args:
+        needs: From :func:`glibc_needed`.
+        promised: Version, e.g. ``2.28``.
+    """
+    floor = tuple(int(part) for part in re.findall(r"\d+", promised)[:2])
+    for name, (major, minor) in needs.items():
+        if (major, minor) > floor:
+            yield f"{name}: needs glibc {major}.{minor}, the bundle promises {promised}"

@@ -74,7 +74,7 @@ class Bundle:
         So far that is NVIDIA's runtime, told by what the file exports, not by its name.
         """
         marks = {"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"}
-        every = {**self.images.pe, **self.images.elf}
+        every = self.images.every
         return frozenset(name for name, i in every.items() if marks.intersection(i.exports))
 
 

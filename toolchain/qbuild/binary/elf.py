@@ -1,0 +1,325 @@
+"""Reads a Linux program or shared library (ELF): what it is, what it needs, what it offers."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
+from elftools.elf.sections import NoteSection, SymbolTableSection
+
+from qbuild.binary.image import Buffer, Section, Source, Symbol, only_binary_errors
+from qbuild.binary.image import opened as open_source
+from qbuild.errors import BinaryError
+
+__all__ = ["ElfImage", "eh_frame_functions", "read_elf", "read_elf_data"]
+
+# e_machine values: the System V ABI's list.
+MACHINES = {
+    "EM_X86_64": "x86_64",
+    "EM_AARCH64": "aarch64",
+    "EM_386": "i686",
+    "EM_ARM": "armv7",
+    "EM_RISCV": "riscv64",
+}
+
+_GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?")
+_EXECUTE = 0x4  # SHF_EXECINSTR
+_DEFINED_TYPES = ("STT_FUNC", "STT_OBJECT", "STT_NOTYPE", "STT_GNU_IFUNC", "STT_LOOS", "STT_TLS")
+
+# Pointer encodings of .eh_frame: Linux Standard Base, "DWARF Exception Header Encoding".
+_PCREL = 0x10
+_FORMATS: Mapping[int, str] = {0x00: "q", 0x03: "I", 0x04: "Q", 0x0B: "i", 0x0C: "q"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElfImage:
+    """What an ELF file says about itself. Addresses are virtual addresses.
+
+    Args:
+        machine: "x86_64", "aarch64", "i686", ..., or e_machine's name.
+        kind: "exe" (fixed address), "pie" or "so".
+        entry: Address of the entry point; 0 when there is none.
+        soname: DT_SONAME.
+        needed: DT_NEEDED, in file order.
+        rpath: DT_RPATH, split at colons.
+        runpath: DT_RUNPATH, split at colons.
+        interpreter: The dynamic loader an executable asks for.
+        versions: Library → symbol versions needed of it.
+        max_glibc: Highest GLIBC_x.y needed.
+        exports: Defined dynamic symbols.
+        imports: Undefined dynamic symbols; weak ones left out, as they may stay undefined.
+        unversioned: Those of them that ask for no version: no part of glibc can be meant.
+        sections: Sections in file order.
+        functions: (start, end) of every function with unwind data, sorted.
+        symbols: Defined symbols with their addresses.
+        code_starts: Entry point and exported functions: code that others call.
+        build_id: NT_GNU_BUILD_ID in hex.
+    """
+
+    machine: str
+    kind: str
+    entry: int = 0
+    soname: str | None = None
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    interpreter: str | None = None
+    versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    max_glibc: tuple[int, int] | None = None
+    exports: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    unversioned: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
+    functions: tuple[tuple[int, int], ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    code_starts: tuple[int, ...] = ()
+    build_id: str | None = None
+
+
+def read_elf(source: Source) -> ElfImage:
+    """Read an ELF file.
+
+    Args:
+        source: A path, or the file's bytes.
+
+    Raises:
+        BinaryError: It cannot be read, is no 64-bit little-endian ELF file, or is damaged.
+    """
+    with open_source(source) as (data, where), only_binary_errors("ELF file", where):
+        return read_elf_data(data)
+
+
+def read_elf_data(data: Buffer) -> ElfImage:
+    """Read an ELF file that is in memory or mapped; errors as in :func:`read_elf`."""
+    if data[:4] != b"\x7fELF":
+        raise BinaryError("not an ELF file")
+    if data[4:6] != b"\x02\x01":
+        raise BinaryError("not a 64-bit little-endian ELF file")
+    elf: Any = ELFFile(io.BytesIO(data) if isinstance(data, bytes) else data)
+    dynamic = _dynamic(elf)
+    versions = _versions(elf)
+    sections = tuple(_sections(elf, len(data)))
+    defined, undefined, unversioned = _symbols(elf)
+    kind = "exe"
+    interpreter = None
+    for segment in elf.iter_segments():
+        if segment["p_type"] == "PT_INTERP":
+            interpreter = str(segment.get_interp_name())
+    if elf["e_type"] == "ET_DYN":
+        pie = dynamic["flags_1"] & 0x08000000  # DF_1_PIE
+        program = pie or (interpreter is not None and dynamic["soname"] is None)
+        kind = "pie" if program else "so"
+    elif elf["e_type"] != "ET_EXEC":
+        raise BinaryError(f"neither a program nor a shared library ({elf['e_type']})")
+    entry = int(elf["e_entry"])
+    functions: tuple[tuple[int, int], ...] = ()
+    for section in sections:
+        if section.name == ".eh_frame":
+            body = bytes(data[section.offset : section.offset + section.size])
+            functions = eh_frame_functions(body, section.rva)
+    code = [s for s in sections if s.executable]
+    starts = {
+        symbol.rva
+        for symbol in defined
+        if any(s.rva <= symbol.rva < s.rva + s.virtual_size for s in code)
+    }
+    return ElfImage(
+        machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"])),
+        kind=kind,
+        entry=entry,
+        soname=dynamic["soname"],
+        needed=tuple(dynamic["needed"]),
+        rpath=tuple(dynamic["rpath"]),
+        runpath=tuple(dynamic["runpath"]),
+        interpreter=interpreter,
+        versions=versions,
+        max_glibc=_max_glibc(versions),
+        exports=tuple(symbol.name for symbol in defined),
+        imports=tuple(undefined),
+        unversioned=tuple(unversioned),
+        sections=sections,
+        functions=functions,
+        symbols=tuple(defined),
+        code_starts=tuple(sorted(starts | ({entry} if entry else set()))),
+        build_id=_build_id(elf),
+    )
+
+
+def _dynamic(elf: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "soname": None, "needed": [], "rpath": [], "runpath": [], "flags_1": 0,
+    }  # fmt: skip
+    for section in elf.iter_sections():
+        if not isinstance(section, DynamicSection):
+            continue
+        for tag in section.iter_tags():
+            if tag.entry.d_tag == "DT_SONAME":
+                found["soname"] = str(tag.soname)
+            elif tag.entry.d_tag == "DT_NEEDED":
+                found["needed"].append(str(tag.needed))
+            elif tag.entry.d_tag == "DT_RPATH":
+                found["rpath"] = [part for part in str(tag.rpath).split(":") if part]
+            elif tag.entry.d_tag == "DT_RUNPATH":
+                found["runpath"] = [part for part in str(tag.runpath).split(":") if part]
+            elif tag.entry.d_tag == "DT_FLAGS_1":
+                found["flags_1"] = int(tag.entry.d_val)
+    return found
+
+
+def _versions(elf: Any) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for section in elf.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for library, needed in section.iter_versions():
+                found[str(library.name)] = tuple(sorted(str(one.name) for one in needed))
+    return found
+
+
+def _max_glibc(versions: Mapping[str, tuple[str, ...]]) -> tuple[int, int] | None:
+    found = [
+        (int(match[1]), int(match[2]))
+        for names in versions.values()
+        for name in names
+        if (match := _GLIBC.fullmatch(name))
+    ]
+    return max(found, default=None)
+
+
+def _sections(elf: Any, file_size: int) -> Iterator[Section]:
+    for section in elf.iter_sections():
+        present = section["sh_type"] not in ("SHT_NOBITS", "SHT_NULL")
+        size = int(section["sh_size"]) if present else 0
+        offset = int(section["sh_offset"])
+        if offset + size > file_size:
+            raise BinaryError(f"section {section.name} reaches beyond the end of the file")
+        yield Section(
+            name=str(section.name),
+            rva=int(section["sh_addr"]),
+            offset=offset,
+            size=size,
+            virtual_size=int(section["sh_size"]),
+            executable=bool(section["sh_flags"] & _EXECUTE),
+        )
+
+
+def _symbols(elf: Any) -> tuple[list[Symbol], list[str], list[str]]:
+    """Return defined, (strongly) undefined, and undefined unversioned dynamic symbols."""
+    defined, undefined, unversioned = [], [], []
+    numbers = next((s for s in elf.iter_sections() if isinstance(s, GNUVerSymSection)), None)
+    for section in elf.iter_sections():
+        if not isinstance(section, SymbolTableSection) or section.name != ".dynsym":
+            continue
+        for index, symbol in enumerate(section.iter_symbols()):
+            if not symbol.name:
+                continue
+            if symbol["st_shndx"] == "SHN_UNDEF":
+                if symbol["st_info"]["bind"] == "STB_WEAK":
+                    continue
+                undefined.append(str(symbol.name))
+                version = "VER_NDX_GLOBAL"
+                if numbers is not None and index < numbers.num_symbols():
+                    version = numbers.get_symbol(index)["ndx"]
+                if version in ("VER_NDX_GLOBAL", "VER_NDX_LOCAL"):
+                    unversioned.append(str(symbol.name))
+            elif symbol["st_info"]["type"] in _DEFINED_TYPES and symbol["st_other"][
+                "visibility"
+            ] in ("STV_DEFAULT", "STV_PROTECTED"):
+                defined.append(Symbol(name=str(symbol.name), rva=int(symbol["st_value"])))
+    return defined, undefined, unversioned
+
+
+def _build_id(elf: Any) -> str | None:
+    for section in elf.iter_sections():
+        if isinstance(section, NoteSection):
+            for note in section.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"])
+    return None
+
+
+def eh_frame_functions(body: bytes, address: int) -> tuple[tuple[int, int], ...]:
+    """Return (start, end) of every function that has unwind data.
+
+    Reads only the two address fields of each entry; pyelftools decodes the unwind programs as
+    well, which takes minutes for a large library.
+
+    Args:
+        body: Contents of ``.eh_frame``.
+        address: Its virtual address.
+
+    Raises:
+        BinaryError: An entry is malformed.
+    """
+    encodings: dict[int, int] = {}
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at + 4 <= len(body):
+        (length,) = struct.unpack_from("<I", body, at)
+        if length == 0:
+            # A terminator; linkers may put further tables behind it.
+            at += 4
+            continue
+        start = at + 4
+        if length == 0xFFFFFFFF:
+            (length,) = struct.unpack_from("<Q", body, start)
+            start += 8
+        end = start + length
+        if end > len(body):
+            raise BinaryError(f"an unwind entry at {at:#x} reaches beyond .eh_frame")
+        (back,) = struct.unpack_from("<I", body, start)
+        if back == 0:
+            encodings[at] = _cie_encoding(body[start + 4 : end])
+        else:
+            encoding = encodings.get(start - back)
+            if encoding is None:
+                raise BinaryError(f"an unwind entry at {at:#x} has no common part")
+            form = _FORMATS.get(encoding & 0x0F)
+            if form is None or encoding & 0x70 not in (0, _PCREL):
+                raise BinaryError(f"unwind pointers of encoding {encoding:#x} are not known")
+            size = struct.calcsize("<" + form)
+            (begin,) = struct.unpack_from("<" + form, body, start + 4)
+            # The range has the same size, and is never negative.
+            (span,) = struct.unpack_from("<" + form.upper(), body, start + 4 + size)
+            if encoding & 0x70 == _PCREL:
+                begin += address + start + 4
+            begin &= (1 << 64) - 1
+            if span:
+                found.append((begin, begin + span))
+        at = end
+    return tuple(sorted(set(found)))
+
+
+def _cie_encoding(cie: bytes) -> int:
+    """Return the pointer encoding that a common information entry sets for its functions."""
+    end = cie.index(b"\0", 1)
+    augmentation = cie[1:end].decode("latin-1")
+    if not augmentation.startswith("z"):
+        return 0
+    at = end + 1
+    # Code and data alignment, return register (a plain byte in version 1, which reads the same as
+    # long as it is below 128; x86-64 has 17), length of the augmentation.
+    for _ in range(4):
+        at = _skip_leb128(cie, at)
+    for letter in augmentation[1:]:
+        if letter == "R":
+            return cie[at]
+        if letter == "P":
+            kind = cie[at]
+            form = _FORMATS.get(kind & 0x0F, "q")
+            at += 1 + struct.calcsize("<" + form)
+        elif letter == "L":
+            at += 1
+    return 0
+
+
+def _skip_leb128(data: bytes, at: int) -> int:
+    while data[at] & 0x80:
+        at += 1
+    return at + 1
