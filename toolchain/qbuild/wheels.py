@@ -283,7 +283,8 @@ def _environment(scratch: Path) -> dict[str, str]:
     nothing.write_text("", encoding="utf-8")
     env = {key: value for key, value in os.environ.items() if key != "PIP_REQUIRE_VIRTUALENV"}
     # An empty value would be ignored in favour of the configuration file's; an empty file is not.
-    env["PIP_CONSTRAINT"] = str(nothing)
+    # As a URL, because pip splits the variable at blanks.
+    env["PIP_CONSTRAINT"] = nothing.absolute().as_uri()
     env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     env["PIP_NO_INPUT"] = "1"
     env["PIP_NO_COLOR"] = "1"
@@ -416,6 +417,12 @@ def unpack_wheel(path: Path, dest: Path) -> None:
     from qbuild.store import remove_tree
     from qbuild.unpack import open_zip
 
+    if dest.exists() and any(dest.iterdir()):
+        raise ArchiveError(
+            f"{path.name} is only unpacked into an empty folder",
+            where=str(dest),
+            fix="choose a new folder",
+        )
     try:
         # Wheels for Linux may hold names that differ in case only (zig's kernel headers do).
         with open_zip(path, portable=host.system() != "linux") as view:
