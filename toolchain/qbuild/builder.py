@@ -242,7 +242,8 @@ class Builder:
         if not self._ccache():
             return {}
         inputs = self.plan.configure.inputs
-        toolchain = json.dumps([inputs["toolchain"], inputs["layout"]], sort_keys=True)
+        wrappers = inputs["layout"]["wrappers"]
+        toolchain = json.dumps([inputs["toolchain"], wrappers], sort_keys=True)
         import hashlib
 
         return {

@@ -120,7 +120,7 @@ def bundle_from_plan(
     result = make_bundle(
         stage=staged,
         source_tree=patched.path / "tree",
-        toolchain_licences=plan.toolchain.licences(plan.recipe, unpacked),
+        toolchain_licences=unpacked,
         facts=facts_of(plan, patched, compiled),
         dest_dir=dest,
     )

@@ -32,8 +32,8 @@ BUILD_TOOLS = ("cmake", "ninja")
 
 # What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
 _BUNDLE_CODE = (
-    "archive.py", "bundle.py", "closure.py", "manifest.py", "names.py", "provenance.py",
-    "readme.py", "sbom.py", "stage.py",
+    "archive.py", "bundle.py", "bundling.py", "closure.py", "facts.py", "manifest.py", "names.py",
+    "provenance.py", "readme.py", "sbom.py", "stage.py", "third_party.py",
 )  # fmt: skip
 _BUNDLE_TABLES = ("third-party.toml", "windows-dlls.toml", "linux-libs.toml")
 

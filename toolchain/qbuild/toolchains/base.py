@@ -85,9 +85,6 @@ class Toolchain(Protocol):
             ToolchainError: A part is missing.
         """
 
-    def licences(self, recipe: Recipe, unpacked: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return name in the bundle's ``licenses/`` → licence text of what it links in."""
-
 
 def wants_windows(recipe: Recipe) -> bool:
     """Return whether the bundle is for Windows."""
@@ -145,8 +142,15 @@ def tool_lines(variables: Mapping[str, str]) -> list[str]:
     ]
 
 
-def linker_lines(flags: str) -> list[str]:
-    """Return toolchain-file lines that give every link these flags first."""
+def linker_lines(flags: str, *, shared: str | None = None) -> list[str]:
+    """Return toolchain-file lines that give every link these flags first.
+
+    Args:
+        flags: Flags of executables, and of libraries unless ``shared`` is given.
+        shared: Flags of libraries.
+    """
+    libraries = flags if shared is None else shared
     return [
-        f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{flags}")' for kind in ("EXE", "SHARED", "MODULE")
+        f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{text}")'
+        for kind, text in (("EXE", flags), ("SHARED", libraries), ("MODULE", libraries))
     ]

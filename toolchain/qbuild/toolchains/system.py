@@ -121,11 +121,3 @@ class SystemCompiler:
             cache_dir=str(cache_dir),
         )
         return write_layout(layout, work)
-
-    def licences(
-        self,
-        recipe: Recipe,  # noqa: ARG002
-        unpacked: Mapping[str, Path],  # noqa: ARG002
-    ) -> dict[str, Path]:
-        """Return nothing: GCC's runtime exception asks for no notice in the binaries."""
-        return {}

@@ -2,13 +2,16 @@
 
 It needs nothing installed, builds Linux binaries for an old glibc and Windows binaries on UCRT.
 
-Three things about it are not obvious:
+Four things about it are not obvious:
 
 * zig links libc++ statically into every shared library and keeps its symbols hidden. libc++'s
   default on ELF compares exception types by the address of their name, so an exception thrown in
   one library was seen to miss its ``catch`` in another. :data:`ADJUSTMENTS` switches the pinned
   header to comparison by name (libc++'s own ``_LIBCPP_TYPEINFO_COMPARISON_IMPLEMENTATION`` 2,
   what it uses on Windows anyway) before zig builds its libc++ from it.
+* For the same reason each library must use its own copy of libc++'s templates: ELF would let the
+  first library's weak symbols serve all, and a stream of one library met the locale ids of another
+  (``free(): invalid pointer`` in ``llama-cli --version``). ``-Bsymbolic`` binds them at link time.
 * ccache and CMake want a compiler that is one program, so ``cc`` and friends are small scripts.
 * zig builds the target's C runtime on first use and keeps it in its cache folder: minutes once.
 """
@@ -116,7 +119,7 @@ class Zig:
             f"set(CMAKE_SYSTEM_NAME {'Windows' if windows else 'Linux'})",
             f"set(CMAKE_SYSTEM_PROCESSOR {'AMD64' if windows else 'x86_64'})",
             *tool_lines(variables),
-            *linker_lines("-s"),
+            *linker_lines("-s", shared="-s" if windows else "-s -Wl,-Bsymbolic"),
             # Nothing of the build machine may be found.
             'set(CMAKE_FIND_ROOT_PATH "${CMAKE_CURRENT_LIST_DIR}/no-sysroot")',
             "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
@@ -153,16 +156,3 @@ class Zig:
             recipe, programs={"zig": str(zig)}, work=work.as_posix(), cache_dir=str(cache_dir)
         )
         return write_layout(layout, work)
-
-    def licences(self, recipe: Recipe, unpacked: Mapping[str, Path]) -> dict[str, Path]:
-        """Return the licence texts of the runtime parts that zig links into every binary."""
-        lib = unpacked["ziglang"] / "ziglang" / "lib"
-        found = {
-            "zig-LICENSE.txt": unpacked["ziglang"] / "ziglang" / "LICENSE",
-            "libcxx-LICENSE.txt": lib / "libcxx" / "LICENSE.TXT",
-            "libcxxabi-LICENSE.txt": lib / "libcxxabi" / "LICENSE.TXT",
-            "libunwind-LICENSE.txt": lib / "libunwind" / "LICENSE.TXT",
-        }
-        if wants_windows(recipe):
-            found["mingw-w64-COPYING.txt"] = lib / "libc" / "mingw" / "COPYING"
-        return {name: path for name, path in found.items() if path.is_file()}
