@@ -6,6 +6,8 @@ message matches however it was wrapped; each place in it is known by its line in
 
 from __future__ import annotations
 
+import contextlib
+import locale
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -100,18 +102,31 @@ def _lines(text: str) -> list[str]:
     ]
 
 
-def decode(data: bytes) -> str:
+def decode(data: bytes, code_page: str | None = None) -> str:
     """Return a log's text, whatever wrote it.
 
-    Windows PowerShell's ``>`` writes UTF-16; compilers write the system's code page, of which the
-    parts that signatures need are ASCII: what is not UTF-8 becomes a replacement character.
+    Windows PowerShell's ``>`` writes UTF-16. Of a build some programs write UTF-8 and some the
+    system's code page, into one log: each line is read by itself.
+
+    Args:
+        data: The log's bytes.
+        code_page: What is tried for lines that are not UTF-8; this system's by default.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", errors="replace")
-    zeros = data[:4096].count(0)
-    if zeros > len(data[:4096]) // 4:
+    if data[:4096].count(0) > len(data[:4096]) // 4:
         return data.decode("utf-16-le", errors="replace")
-    return data.decode("utf-8-sig", errors="replace")
+    with contextlib.suppress(UnicodeDecodeError):
+        return data.decode("utf-8-sig")
+    second = code_page or locale.getpreferredencoding(False)
+    return "\n".join(_decode_line(line, second) for line in data.split(b"\n"))
+
+
+def _decode_line(line: bytes, code_page: str) -> str:
+    for encoding in ("utf-8", code_page):
+        with contextlib.suppress(UnicodeDecodeError, LookupError):
+            return line.decode(encoding)
+    return line.decode("cp1252", errors="replace")
 
 
 def read_log(path: Path) -> str:
