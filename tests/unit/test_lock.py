@@ -18,10 +18,8 @@ from qbuild.lock import (
     load_lock,
     locate,
     parse_lock,
-    with_source,
-    with_wheels,
-    write,
 )
+from qbuild.lockedit import with_source, with_wheels, write
 
 GOOD = """\
 schema = 1

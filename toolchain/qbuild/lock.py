@@ -1,7 +1,7 @@
 """The lockfile: every pin a build can use, by content and never by where it was found.
 
-``qbuild.lock`` is TOML that people may read and comment; :func:`load_lock` is strict about it,
-and the writers change only the values they mean to change (comments and order survive).
+``qbuild.lock`` is TOML that people may read and comment; :func:`load_lock` is strict about it.
+:mod:`qbuild.lockedit` changes it.
 A recipe names pins by source name and by (project, platform).
 """
 
@@ -11,10 +11,9 @@ import dataclasses
 import datetime
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from qbuild.errors import LockError
 from qbuild.recipe.convert import KeyProblem, build, suggest
@@ -201,7 +200,7 @@ def load_lock(path: Path) -> Lock:
         LockError: It is missing, no TOML, or holds an unknown, missing, ill-typed, malformed or
             doubled entry; file, key path and line are named.
     """
-    return parse_lock(_read(path), str(path))
+    return parse_lock(read_text(path), str(path))
 
 
 def parse_lock(text: str, label: str) -> Lock:
@@ -229,7 +228,8 @@ def parse_lock(text: str, label: str) -> Lock:
     return Lock(sources=sources, wheels=found.wheel, path=label)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a lockfile that is not checked yet; errors as in :func:`load_lock`."""
     try:
         return path.read_bytes().decode()
     except FileNotFoundError as error:
@@ -361,109 +361,3 @@ def locate(text: str, path: Sequence[str]) -> int | None:
         elif best is None and full[: len(wanted)] == wanted:
             best = number  # a list of tables as a whole: where the first of them starts
     return best
-
-
-# -- writing ----------------------------------------------------------------------------------
-
-
-def with_source(text: str, pin: SourcePin) -> str:
-    """Return the lockfile's text with this source pin in place of the one of the same name.
-
-    Only the values change; comments, order and blank lines stay. A new name is added at the end
-    of the sources.
-    """
-    import tomlkit
-    from tomlkit.items import AoT
-
-    document = tomlkit.parse(text)
-    if "source" not in document:
-        document.append("source", tomlkit.aot())
-    tables = document["source"]
-    assert isinstance(tables, AoT)
-    values = _plain(pin)
-    if values["git_dir"] == GIT_DIR:
-        del values["git_dir"]
-    for table in tables:
-        if table.get("name") == pin.name:
-            _update(table, values)
-            break
-    else:
-        table = tomlkit.table()
-        _update(table, values)
-        tables.append(table)
-    return tomlkit.dumps(document)
-
-
-def with_wheels(text: str, pins: Sequence[WheelPin]) -> str:
-    """Return the lockfile's text with these wheels, each in place of (or after) the others."""
-    import tomlkit
-    from tomlkit.items import AoT
-
-    document = tomlkit.parse(text)
-    if "wheel" not in document:
-        document.append("wheel", tomlkit.aot())
-    tables = document["wheel"]
-    assert isinstance(tables, AoT)
-    for pin in pins:
-        values = _plain(pin)
-        for table in tables:
-            same = normalise(str(table.get("project"))) == normalise(pin.project)
-            if same and table.get("platform") == pin.platform:
-                _update(table, values)
-                break
-        else:
-            table = tomlkit.table()
-            _update(table, values)
-            tables.append(table)
-    return tomlkit.dumps(document)
-
-
-def write(path: Path, text: str) -> Lock:
-    """Check new lockfile text and put it in place in one step; return it as loaded.
-
-    Raises:
-        LockError: The text is no sound lockfile, or the file cannot be written; the old file
-            is untouched.
-    """
-    from qbuild.errors import StoreError
-    from qbuild.store import write_atomically
-
-    found = parse_lock(text, str(path))
-    try:
-        write_atomically(path, text.encode())
-    except StoreError as error:
-        raise LockError(
-            f"the lockfile cannot be written: {error.what}",
-            where=str(path),
-            fix="copy it to a folder of yours and name it with --lockfile",
-        ) from error
-    return found
-
-
-def read_text(path: Path) -> str:
-    """Return a lockfile's text for one of the editing functions; errors as in `load_lock`."""
-    text = _read(path)
-    parse_lock(text, str(path))
-    return text
-
-
-def _plain(pin: SourcePin | WheelPin | FilePin) -> dict[str, Any]:
-    data = dataclasses.asdict(pin)
-    return {key: value for key, value in data.items() if value is not None}
-
-
-def _update(table: Any, values: Mapping[str, Any]) -> None:
-    """Make a tomlkit table hold exactly these values, touching only what differs."""
-    import tomlkit
-
-    for key in [key for key in table if key not in values]:
-        del table[key]
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            if key not in table:
-                table.add(key, tomlkit.table())
-            _update(table[key], value)
-        elif key not in table:
-            table.add(key, value)
-        elif table[key] != value:
-            table[key] = value

@@ -7,6 +7,8 @@ The network is asked in :mod:`qbuild.remote`.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import tempfile
 import urllib.parse
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import host
 from qbuild.console import Reporter, Task
 from qbuild.errors import OriginError, StoreError
 from qbuild.gitenv import GitResult, run_git
@@ -40,6 +43,7 @@ PLAIN = {"GIT_CONFIG_PARAMETERS": "'core.commitGraph=false' 'core.multiPackIndex
 SdistFetcher = Callable[[FilePin], Path]
 
 _LOCAL_TIMEOUT_S = 600.0
+_NO_ROOM = 1 << 20  # bytes
 _RECEIVING = re.compile(r"(Receiving|Resolving) \w+:\s+\d+% \((\d+)/(\d+)\)")
 
 
@@ -264,15 +268,23 @@ def why_not(result: GitResult) -> str:
 
 
 def raise_if_disk(result: GitResult, dest: Path) -> None:
-    """Raise a StoreError when git failed for want of room."""
-    if "No space left on device" in result.err:
-        raise StoreError("the disk is full", where=str(dest), fix="free some space and run again")
+    """Raise a StoreError when git failed for want of room; it does not always say so itself."""
+    full = "No space left on device" in result.err
+    if full or (dest.exists() and host.free_disk(str(dest)) < _NO_ROOM):
+        raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), dest)
 
 
 def disk_error(error: OSError, dest: Path) -> StoreError:
     """Return a failing disk as the store's error."""
+    where = str(error.filename or dest)
+    if error.errno == errno.ENOSPC:
+        return StoreError(
+            "the disk is full",
+            where=where,
+            fix="free some space (`qbuild cache prune` frees the store's) and run again",
+        )
     return StoreError(
-        f"the source cannot be kept: {error.strerror or error}",
-        where=str(error.filename or dest),
-        fix="check the disk's free space and the folder's permissions",
+        f"files cannot be kept: {error.strerror or error}",
+        where=where,
+        fix="check the folder's permissions, or choose another with --store",
     )

@@ -225,6 +225,8 @@ def checkout_tree(repo: Path, commit: str, dest: Path) -> None:
         OriginError: The commit is absent, or holds a link that leads out of the tree.
         StoreError: The disk is full or ``dest`` is not empty.
     """
+    from qbuild.store import remove_tree
+
     dest.mkdir(parents=True, exist_ok=True)
     if any(dest.iterdir()):
         raise StoreError("files are only written into an empty folder", where=str(dest))
@@ -246,7 +248,10 @@ def checkout_tree(repo: Path, commit: str, dest: Path) -> None:
         _check_links(dest, env)
         wrote = run_git(["checkout-index", "--all", "--quiet"], dest, env=env)
         if wrote.rc:
-            raise_if_disk(wrote, dest)
+            try:
+                raise_if_disk(wrote, dest)
+            finally:
+                remove_tree(dest)
             raise StoreError(f"files cannot be written: {why_not(wrote)}", where=str(dest))
 
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
+import errno
 import hashlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qbuild import host
-from qbuild.console import Reporter, Task
+from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, StoreError
 from qbuild.lock import FilePin, WheelPin, normalise
+from qbuild.origins import disk_error
+from qbuild.pipcall import environment, last_error, pip_for, platform_options, run_pip
 
 TRIES = 3
 """How often a download is tried; the waits between are 1 s and 4 s."""
@@ -33,8 +34,6 @@ class OtherBytesError(OriginError):
     """An origin has a file of the pinned name, but other bytes: it is refused, not skipped."""
 
 
-_TAG = re.compile(r"(?P<python>[a-z0-9.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)")
-_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _NETWORK = re.compile(
     r"Retrying|Connection|timed out|ReadTimeout|IncompleteRead|ProtocolError|HTTP error 5\d\d"
     r"|5\d\d Server Error|Temporary failure|Name or service not known|ResponseNotReady",
@@ -42,37 +41,6 @@ _NETWORK = re.compile(
 )
 _LOST_HASH = re.compile(r"DO NOT MATCH THE HASHES", re.IGNORECASE)
 _FULL = re.compile(r"No space left on device", re.IGNORECASE)
-
-# pip reads the metadata of an sdist before it saves it, by running the sdist's build backend.
-# Only this backend occurs among the pins; the stand-in below answers in its place, so that
-# nothing of the sdist is imported or run (nor its build requirements fetched).
-_BACKEND = "scikit_build_core"
-_STAND_IN = '''\
-"""Stands in for the sdist's build backend: gives pip the metadata the lockfile knows."""
-import os
-import pathlib
-
-
-def get_requires_for_build_wheel(config_settings=None):
-    return []
-
-
-def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    project = os.environ["QBUILD_SDIST_PROJECT"]
-    version = os.environ["QBUILD_SDIST_VERSION"]
-    folder = pathlib.Path(metadata_directory, f"{project.replace('-', '_')}-{version}.dist-info")
-    folder.mkdir()
-    text = f"Metadata-Version: 2.1\\nName: {project}\\nVersion: {version}\\n"
-    folder.joinpath("METADATA").write_text(text, encoding="utf-8")
-    return folder.name
-
-
-def build_wheel(*args, **kwargs):
-    raise SystemExit("qbuild never builds an sdist")
-
-
-build_sdist = build_wheel
-'''
 
 
 def fetch_file(
@@ -147,8 +115,8 @@ def resolve(pin: WheelPin) -> None:
         (Path(scratch) / "files").mkdir()
         command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir",
                    "--target", str(Path(scratch) / "files"), "--only-binary=:all:",
-                   *_platform_options(pin)]  # fmt: skip
-        code, output = _pip(command, pin, Path(scratch), None)
+                   *platform_options(pin)]  # fmt: skip
+        code, output = pip_for(command, pin, Path(scratch), None)
         if code:
             raise _refused(pin, output)
 
@@ -176,11 +144,11 @@ def latest(project: str, version: str | None, platform: str, scratch: Path) -> W
     scratch.mkdir(parents=True, exist_ok=True)
     command = ["download", "--no-deps", "--no-cache-dir", "--only-binary=:all:", *options,
                "--dest", str(scratch / "files"), wanted]  # fmt: skip
-    code, output = _run_pip(command, _environment(scratch), None)
+    code, output = run_pip(command, environment(scratch), None)
     wheels = sorted((scratch / "files").glob("*.whl"))
     if code or len(wheels) != 1:
         raise OriginError(
-            f"pip found no wheel of {wanted} for {platform}: {_last_error(output)}",
+            f"pip found no wheel of {wanted} for {platform}: {last_error(output)}",
             where=f"{project} ({platform})",
             fix="check the project's name and pip's index settings (`pip config list`)",
         )
@@ -196,22 +164,6 @@ def latest(project: str, version: str | None, platform: str, scratch: Path) -> W
     )
 
 
-def _platform_options(pin: WheelPin) -> list[str]:
-    """Return the options that make pip look for this host's wheel whatever host pip runs on."""
-    parts = pin.filename.removesuffix(".whl").split("-")
-    match = _TAG.fullmatch("-".join(parts[-3:]))
-    if match is None:
-        raise OriginError(f"not a wheel's file name: {pin.filename}", where="the lockfile")
-    options = []
-    for tag in match["platform"].split("."):
-        if tag != "any":
-            options += ["--platform", tag]
-    if number := re.fullmatch(r"cp(\d)(\d+)", match["python"]):
-        options += ["--implementation", "cp", "--python-version", ".".join(number.groups())]
-        options += ["--abi", match["abi"]]
-    return options
-
-
 def _pip_download(
     pin: FilePin | WheelPin, scratch: Path, links: Sequence[str], reporter: Reporter
 ) -> None:
@@ -220,7 +172,7 @@ def _pip_download(
     for link in links:
         command += ["--find-links", link]
     if isinstance(pin, WheelPin):
-        command += ["--only-binary=:all:", *_platform_options(pin)]
+        command += ["--only-binary=:all:", *platform_options(pin)]
     else:
         command += ["--no-binary=:all:", "--no-build-isolation"]
     output = ""
@@ -228,9 +180,9 @@ def _pip_download(
         for attempt in range(TRIES):
             if attempt:
                 wait = 4 ** (attempt - 1)
-                reporter.warn(f"{pin.filename}: {_last_error(output)}; trying again in {wait} s")
+                reporter.warn(f"{pin.filename}: {last_error(output)}; trying again in {wait} s")
                 time.sleep(wait)
-            code, output = _pip(command, pin, scratch, task)
+            code, output = pip_for(command, pin, scratch, task)
             if code == 0:
                 task.update(done=pin.size)
                 return
@@ -249,91 +201,11 @@ def _refused(pin: FilePin | WheelPin, output: str) -> OriginError:
     if _LOST_HASH.search(output):
         return _other_bytes(pin, "the package index")
     return OriginError(
-        f"pip could not get {pin.filename}: {_last_error(output)}",
+        f"pip could not get {pin.filename}: {last_error(output)}",
         where=f"{pin.project} {pin.version}",
         fix="check the network and pip's index settings (`pip config list`), or put the file "
         "into a folder named under `mirrors` in the user configuration",
     )
-
-
-def _pip(
-    command: Sequence[str], pin: FilePin | WheelPin, scratch: Path, task: Task | None
-) -> tuple[int, str]:
-    """Run pip for one pinned file, its hash required."""
-    request = scratch / "request.txt"
-    line = f"{pin.project}=={pin.version} --hash=sha256:{pin.sha256}\n"
-    request.write_text(line, encoding="utf-8")
-    env = _environment(scratch)
-    if isinstance(pin, FilePin):
-        folder = scratch / "stand-in"
-        package = folder / _BACKEND
-        package.mkdir(parents=True, exist_ok=True)
-        (package / "__init__.py").write_text("", encoding="utf-8")
-        (package / "build.py").write_text(_STAND_IN, encoding="utf-8")
-        search = [str(folder), *filter(None, [env.get("PYTHONPATH")])]
-        env["PYTHONPATH"] = os.pathsep.join(search)
-        env["QBUILD_SDIST_PROJECT"] = pin.project
-        env["QBUILD_SDIST_VERSION"] = pin.version
-    return _run_pip([*command, "--require-hashes", "-r", str(request)], env, task)
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    """Return pip's environment: the user's settings, less those that would change the answer."""
-    nothing = scratch / "no-constraints.txt"
-    nothing.write_text("", encoding="utf-8")
-    env = {key: value for key, value in os.environ.items() if key != "PIP_REQUIRE_VIRTUALENV"}
-    # An empty value would be ignored in favour of the configuration file's; an empty file is not.
-    # As a URL, because pip splits the variable at blanks.
-    env["PIP_CONSTRAINT"] = nothing.absolute().as_uri()
-    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-    env["PIP_NO_INPUT"] = "1"
-    env["PIP_NO_COLOR"] = "1"
-    env["PIP_RETRIES"] = "1"
-    env["PYTHONUNBUFFERED"] = "1"
-    env["PYTHONIOENCODING"] = "utf-8"
-    return env
-
-
-def _run_pip(command: Sequence[str], env: dict[str, str], task: Task | None) -> tuple[int, str]:
-    """Run pip, feed its progress to the task, and return status and output."""
-    bar = "raw" if task is not None and _pip_version() >= (24, 1) else "off"
-    verb, *rest = command
-    words = [sys.executable, "-m", "pip", verb, "--progress-bar", bar, *rest]
-    lines: list[str] = []
-    with subprocess.Popen(
-        words,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if (match := _PROGRESS.search(line)) and task is not None:
-                    task.update(done=int(match[1]))
-                elif not match:
-                    lines.append(line)
-        except BaseException:
-            process.terminate()
-            raise
-    return process.returncode, "".join(lines)
-
-
-def _pip_version() -> tuple[int, ...]:
-    from importlib import metadata
-
-    numbers = re.findall(r"\d+", metadata.version("pip"))
-    return tuple(int(number) for number in numbers[:2])
-
-
-def _last_error(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("ERROR:")] or lines
-    return told[-1].removeprefix("ERROR: ")[:300] if told else "pip said nothing"
 
 
 def _take(found: Path, target: Path, pin: FilePin | WheelPin) -> Path:
@@ -370,17 +242,10 @@ def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OtherBytesError:
 @contextlib.contextmanager
 def _disk(folder: Path) -> Iterator[None]:
     """Turn a failing disk into the store's error."""
-    import errno
-
     try:
         yield
     except OSError as error:
-        full = error.errno == errno.ENOSPC
-        raise StoreError(
-            "the disk is full" if full else f"files cannot be kept: {error.strerror or error}",
-            where=str(error.filename or folder),
-            fix="free some space and run again" if full else None,
-        ) from error
+        raise disk_error(error, folder) from error
 
 
 def check_room(pins: Sequence[FilePin | WheelPin], folder: Path, *, unpacked: int = 0) -> int:
@@ -441,8 +306,11 @@ def unpack_wheel(path: Path, dest: Path) -> None:
                     where=f"{path.name}: {name}",
                     fix="get the wheel again",
                 )
-    except BaseException:
+    except BaseException as error:
         remove_tree(dest)
+        cause = error.__cause__ if isinstance(error, ArchiveError) else None
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
+            raise disk_error(cause, dest) from error
         raise
 
 

@@ -144,7 +144,7 @@ def _commit_there(pin: SourcePin) -> str:
 
 
 def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
-    from qbuild import lock
+    from qbuild import lock, lockedit
     from qbuild.wheels import latest
 
     text = lock.read_text(path)
@@ -173,7 +173,7 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
             changes += _differences(f"{before.project} {before.platform}", before, after)
         fresh += new
     if changes and not args.dry_run:
-        lock.write(path, lock.with_wheels(text, fresh))
+        lockedit.write(path, lockedit.with_wheels(text, fresh))
     return _tell(args, path, changes, {})
 
 
@@ -181,7 +181,7 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
 
 
 def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
-    from qbuild import config, lock
+    from qbuild import config, lock, lockedit
     from qbuild.source import fetch_commit
 
     text = lock.read_text(path)
@@ -215,7 +215,7 @@ def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
             f"{old.url} need --origin"
         )
     if changes and not args.dry_run:
-        lock.write(path, lock.with_source(text, new))
+        lockedit.write(path, lockedit.with_source(text, new))
     return _tell(args, path, changes, extra)
 
 
