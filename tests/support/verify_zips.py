@@ -42,7 +42,7 @@ class Made:
         """Return everything that goes into the zip."""
         files = dict(self.files)
         files["sbom.cdx.json"] = sbom(files)
-        files["provenance.json"] = provenance(files)
+        files["provenance.json"] = self.provenance(files)
         files["manifest.json"] = self.manifest(files)
         return {**files, **self.papers}
 
@@ -50,6 +50,7 @@ class Made:
         target: dict[str, Any] = {"os": self.os, "arch": "x86_64", "cpu": self.cpu, "isa": []}
         if self.os == "linux":
             target["glibc"] = self.glibc
+        features = {"linkage": "shared", **self.features}
         made = Manifest(
             schema=1,
             name=self.stem,
@@ -60,11 +61,37 @@ class Made:
             patched={"commit": COMMIT, "tree": TREE},
             series=tuple(self.series),
             toolchain={"name": "zig", "version": "0"},
-            features={"linkage": "shared", **self.features},
+            features=features,
             files=tuple(listed(name, data) for name, data in sorted(files.items())),
         )
         data = json.loads(made.to_json()) | self.changes
         return json.dumps(data).encode()
+
+    def provenance(self, files: Mapping[str, bytes]) -> bytes:
+        target = {"os": self.os, "arch": "x86_64", "cpu": self.cpu, "isa": [], "glibc": self.glibc}
+        recipe = {
+            "name": self.recipe, "target": target,
+            "build": {"options": {}, "linkage": self.features.get("linkage", "shared")},
+        }  # fmt: skip
+        return json.dumps({
+            "_type": "https://in-toto.io/Statement/v1",
+            "predicateType": "https://slsa.dev/provenance/v1",
+            "subject": [
+                {"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}
+                for name, data in sorted(files.items())
+            ],
+            "predicate": {"buildDefinition": {
+                "externalParameters": {"recipe": recipe},
+                "internalParameters": {
+                    "patched": {"commit": COMMIT, "tree": TREE},
+                    "series": self.series,
+                    "toolchain": {"name": "zig", "version": "0"},
+                },
+                "resolvedDependencies": [
+                    {"name": "llama.cpp", "digest": {"gitCommit": COMMIT, "gitTree": TREE}}
+                ],
+            }},
+        }).encode()  # fmt: skip
 
     def write(self, folder: Path, *, without: tuple[str, ...] = ()) -> Path:
         """Write the zip, leaving some files out of it (but not out of its papers)."""
@@ -97,24 +124,6 @@ def sbom(files: Mapping[str, bytes]) -> bytes:
              "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]}
             for name, data in sorted(files.items())
         ] or [{"type": "library", "name": "llama.cpp"}],
-    }).encode()  # fmt: skip
-
-
-def provenance(files: Mapping[str, bytes]) -> bytes:
-    return json.dumps({
-        "_type": "https://in-toto.io/Statement/v1",
-        "predicateType": "https://slsa.dev/provenance/v1",
-        "subject": [
-            {"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}
-            for name, data in sorted(files.items())
-        ],
-        "predicate": {"buildDefinition": {
-            "externalParameters": {"recipe": {"build": {"options": {}}}},
-            "internalParameters": {"patched": {"commit": COMMIT, "tree": TREE}},
-            "resolvedDependencies": [
-                {"name": "llama.cpp", "digest": {"gitCommit": COMMIT, "gitTree": TREE}}
-            ],
-        }},
     }).encode()  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import ntpath
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _CUDA_LIBRARY: Final = re.compile(
     r"(?:lib)?(?:cudart|cublas|cublasLt)(?:64_|\.so\.)(\d+)(?:\.dll|[\d.]*)", re.IGNORECASE
 )
+_FOREIGN_EXPORTS: Final = frozenset(
+    {"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"}  # NVIDIA's runtime
+    | {"openblas_get_config", "scipy_openblas_get_config"}
+)
+_CXX_RUNTIME: Final = ("libstdc++.so.6", "libgcc_s.so.1")
 _BACKEND_EXPORTS: Final = frozenset({"ggml_backend_init", "ggml_backend_score"})
 """What ggml looks up in a library to take it for a backend (`ggml-backend-reg.cpp`)."""
 _FATBIN_SECTION: Final = ".nv_fatb"  # PE cuts section names to eight characters
@@ -83,6 +88,14 @@ def read_images(unpacked: Unpacked) -> Images:
     return Images(pe=pe, elf=elf, problems=tuple(problems))
 
 
+def foreign_files(images: Images) -> frozenset[str]:
+    """Return third-party libraries that recipes only add, told by what they export."""
+    every: dict[str, PeImage | ElfImage] = {**images.pe, **images.elf}
+    return frozenset(
+        name for name, image in every.items() if _FOREIGN_EXPORTS.intersection(image.exports)
+    )
+
+
 @contextmanager
 def mapped(unpacked: Unpacked, name: str) -> Iterator[mmap.mmap]:
     """Give a file's bytes without loading it."""
@@ -129,10 +142,6 @@ def trace_problems(images: Images, unpacked: Unpacked, foreign: frozenset[str]) 
         for entry in pe.debug_entries:
             if entry.pdb and ntpath.dirname(entry.pdb):
                 yield f"{name}: its debug directory names the folder of {entry.pdb}"
-    for name, elf in images.elf.items():
-        for folder in (*elf.rpath, *elf.runpath) if name not in foreign else ():
-            if not folder.startswith("$ORIGIN"):
-                yield f"{name}: looks for libraries in {folder}, a folder outside the bundle"
     for name in images.names:
         if name not in foreign:
             with mapped(unpacked, name) as data:
@@ -202,11 +211,18 @@ def repeated_name(images: Images) -> tuple[str, str] | None:
     return None
 
 
-def closure_problems(images: Images, target_os: str) -> Iterator[str]:
+def closure_problems(
+    images: Images, target_os: str, *, system_libstdcxx: bool = False
+) -> Iterator[str]:
     """Yield what a file needs that is neither in the bundle nor part of the system.
 
     Every file is a starting point, reached from an executable or not: what a backend loaded at
     run time needs counts as much as what an import table names.
+
+    Args:
+        images: The binaries.
+        target_os: ``windows`` or ``linux``.
+        system_libstdcxx: Whether the recipe takes the C++ runtime from the target system.
     """
     from qbuild import closure
 
@@ -214,10 +230,13 @@ def closure_problems(images: Images, target_os: str) -> Iterator[str]:
     backends = [
         base for base, image in by_base.items() if _BACKEND_EXPORTS.intersection(image.exports)
     ]
+    table = closure.load_table(target_os)
+    if system_libstdcxx:
+        table = replace(table, system=(*table.system, *_CXX_RUNTIME))
     result = closure.resolve(
         by_base,
         target_os=target_os,
-        table=closure.load_table(target_os),
+        table=table,
         runtime_loaded=backends,
     )
     for problem in result.problems:

@@ -1,63 +1,141 @@
-"""Does the bundle stay within the CPU level it names? By disassembly."""
+"""Does the bundle stay within the CPU level it names? By disassembly of everything inside.
+
+Files that the recipe's toolchain compiled may hold nothing above the level, guarded by a test or
+not: reading cannot prove a guard. A third-party library may choose code paths at run time, when a
+policy names it (see :mod:`qbuild.binary.isa`) *and* it is that library by what it exports.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from qbuild.errors import QbuildError
+from qbuild.console import Task
 from qbuild.verify.binaries import Images, mapped
-from qbuild.verify.model import Check, judge, not_run
+from qbuild.verify.model import Check, judge, not_run, passed
 from qbuild.verify.structure import Unpacked
 
-_SHOWN = 5
+if TYPE_CHECKING:
+    from qbuild.binary.isa import IsaReport
+
+LEVELS: Final = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+_TITLE: Final = "stays within its CPU level"
+_ARCH: Final = "x86_64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scanned:
+    """One file's scan; ``dispatched`` is why it may hold code above the level, or ""."""
+
+    name: str
+    report: IsaReport
+    dispatched: str
 
 
 def level_checks(
-    images: Images, unpacked: Unpacked, *, level: str, isa: tuple[str, ...]
+    images: Images,
+    unpacked: Unpacked,
+    *,
+    level: str,
+    isa: tuple[str, ...],
+    foreign: frozenset[str],
+    task: Task | None = None,
 ) -> Iterator[Check]:
-    """Yield the check of every binary against a level, and what dispatchers hold above it.
+    """Disassemble every x86-64 binary and yield the checks.
 
     Args:
         images: The binaries.
         unpacked: Their bytes.
-        level: psABI level that the bundle names, or "" when it names none.
-        isa: Extensions beyond it.
+        level: Promised psABI level, or "" when nothing promises one.
+        isa: Promised extensions beyond it, as recipes name them.
+        foreign: Files that are known third-party libraries by what they export.
+        task: Gets the file being read.
     """
-    id, title = "cpu", "stays within its CPU level"
-    if not level:
-        yield not_run(id, title, "the zip names no level")
+    known = level in LEVELS
+    if level and not known:
+        yield judge("cpu", _TITLE, [f"manifest.json: names a CPU level {level!r} that is none"])
         return
-    from qbuild.binary import isa as reader
-
+    if unknown := _unknown(isa):
+        what = f"manifest.json: names extensions that are none: {', '.join(unknown)}"
+        yield judge("cpu", _TITLE, [what])
+        return
     started = time.monotonic()
-    problems: list[str] = []
-    dispatched: list[str] = []
-    functions = instructions = 0
-    for name, image in images.every.items():
-        if image.machine != "x86_64":
-            continue
-        try:
-            with mapped(unpacked, name) as data:
-                report = reader.scan(image, data, level=level, isa=isa)
-        except QbuildError as error:
-            problems.append(f"{name}: {error.what}")
-            continue
-        functions += report.functions
-        instructions += report.instructions
-        if not report.findings:
-            continue
-        if reason := reader.dispatcher_reason(PurePosixPath(name).name):
-            dispatched.append(
-                f"{name}: {len(report.findings)} functions use "
-                f"{', '.join(report.features)} where the CPU has it: {reason}"
-            )
-            continue
-        problems += [f"{name}: {finding}" for finding in report.findings[:_SHOWN]]
-        if len(report.findings) > _SHOWN:
-            more = len(report.findings) - _SHOWN
-            problems.append(f"{name}: {more} more functions above {level}")
-    extra = f" with {', '.join(isa)}" if isa else ""
-    seen = f"{functions} functions, {instructions} instructions within {level}{extra}"
-    yield judge(id, title, problems, seen, *dispatched, seconds=time.monotonic() - started)
+    scans = []
+    for name in images.names:
+        if task:
+            task.update(note=f"disassembling {name}")
+        image = images.pe.get(name) or images.elf[name]
+        if image.machine == _ARCH:  # of another machine: that check has failed already
+            scans.append(_scan(name, images, unpacked, level or LEVELS[0], isa, foreign))
+    seconds = time.monotonic() - started
+    if not scans:
+        yield not_run("cpu", _TITLE, "there is no x86-64 code inside")
+        return
+    total = sum(item.report.instructions for item in scans)
+    ours = [item for item in scans if not item.dispatched]
+    if not known:
+        yield not_run("cpu", _TITLE, f"no level is promised; what is inside needs {needed(ours)}")
+    else:
+        problems = [f"{item.name}: {found}" for item in ours for found in item.report.findings]
+        above = f" with {', '.join(isa)}" if isa else ""
+        seen = f"{total:,} instructions in {len(scans)} files, none above {level}{above}"
+        yield judge("cpu", _TITLE, problems, seen, seconds=seconds)
+    notes = [
+        f"{item.name}: {len(item.report.findings)} functions for newer CPUs; {item.dispatched}"
+        for item in scans
+        if item.dispatched and item.report.findings
+    ]
+    if notes:
+        yield passed("cpu.dispatched", "third-party code that chooses at run time", *notes)
+
+
+def needed(scans: list[Scanned]) -> str:
+    """Return the lowest level that has what files need, and what lies beyond all levels.
+
+    Args:
+        scans: Made with the lowest level, so that their features are all that is above it.
+    """
+    from qbuild.binary.isa import allowed_features
+
+    features = {feature for item in scans for feature in item.report.features}
+    for level in LEVELS:
+        if features <= allowed_features(level):
+            return level
+    beyond = sorted(features - allowed_features(LEVELS[-1]))
+    return f"{_highest(features)} and {', '.join(beyond)}"
+
+
+def _highest(features: set[str]) -> str:
+    """Return the lowest level that has the features, as far as levels have them."""
+    from qbuild.binary.isa import allowed_features
+
+    common = features & allowed_features(LEVELS[-1])
+    # Extensions imply what they extend, which the decoder does not repeat.
+    common |= {"AVX512F" if name.startswith("AVX512") else "AVX2"
+               for name in features if name.startswith("AVX")}  # fmt: skip
+    return next(level for level in LEVELS if common <= allowed_features(level))
+
+
+def _unknown(isa: tuple[str, ...]) -> list[str]:
+    from qbuild.recipe.isa import EXTENSIONS
+
+    return [name for name in isa if name not in EXTENSIONS]
+
+
+def _scan(
+    name: str,
+    images: Images,
+    unpacked: Unpacked,
+    level: str,
+    isa: tuple[str, ...],
+    foreign: frozenset[str],
+) -> Scanned:
+    from qbuild.binary.isa import dispatcher_reason, scan
+
+    image = images.pe.get(name) or images.elf[name]
+    with mapped(unpacked, name) as data:
+        report = scan(image, data, level=level, isa=isa)
+    reason = dispatcher_reason(name.rpartition("/")[2]) if name in foreign else ""
+    return Scanned(name=name, report=report, dispatched=reason)

@@ -58,6 +58,23 @@ def read_object(unpacked: Unpacked, name: str) -> Mapping[str, Any]:
     return data
 
 
+def dig(data: object, *keys: str) -> object:
+    """Return what lies at a path of keys in nested JSON objects, or None.
+
+    Papers are claims of unknown form: nothing about their types can be taken for granted.
+    """
+    for key in keys:
+        if not isinstance(data, Mapping):
+            return None
+        data = data.get(key)
+    return data
+
+
+def texts(data: object) -> tuple[str, ...]:
+    """Return a JSON list's strings, or nothing when it is no list."""
+    return tuple(str(item) for item in data) if isinstance(data, (list, tuple)) else ()
+
+
 def provenance_problems(
     statement: Mapping[str, Any], manifest: Manifest, unpacked: Unpacked
 ) -> Iterator[str]:
@@ -66,7 +83,7 @@ def provenance_problems(
         yield f"{PROVENANCE}: is not an in-toto v1 statement with SLSA v1 provenance"
         return
     try:
-        subjects = {item["name"]: item["digest"]["sha256"] for item in statement["subject"]}
+        subjects = {str(item["name"]): item["digest"]["sha256"] for item in statement["subject"]}
         definition = statement["predicate"]["buildDefinition"]
         sources = {
             item["digest"]["gitCommit"]: item["digest"]["gitTree"]
@@ -93,6 +110,31 @@ def provenance_problems(
         yield f"{PROVENANCE}: names another source than {MANIFEST}"
     if patched != dict(manifest.patched):
         yield f"{PROVENANCE}: names another patched source than {MANIFEST}"
+    for key, ours, theirs in _twice_said(definition, manifest):
+        if ours != theirs:
+            yield f"{MANIFEST}: `{key}` is {ours!r}, {PROVENANCE} says {theirs!r}"[:300]
+
+
+def _twice_said(
+    definition: Mapping[str, Any], manifest: Manifest
+) -> Iterator[tuple[str, object, object]]:
+    """Yield key, the manifest's value and the provenance's value of what both papers say.
+
+    Every promise that other checks hold the binaries to is among them: the manifest is the one
+    file that no other paper has a hash of.
+    """
+    recipe = dig(definition, "externalParameters", "recipe")
+    inner = dig(definition, "internalParameters")
+    target, features = manifest.target, manifest.features
+    yield "recipe", manifest.recipe, dig(recipe, "name")
+    for key in ("os", "arch", "cpu"):
+        yield f"target.{key}", target[key], dig(recipe, "target", key)
+    yield "target.isa", target.get("isa"), sorted(texts(dig(recipe, "target", "isa")))
+    if target["os"] == "linux":
+        yield "target.glibc", target.get("glibc"), dig(recipe, "target", "glibc")
+    yield "features.linkage", features.get("linkage"), dig(recipe, "build", "linkage")
+    yield "toolchain", manifest.toolchain, dig(inner, "toolchain")
+    yield "series", list(manifest.series), dig(inner, "series")
 
 
 def sbom_problems(data: Mapping[str, Any], name: str, unpacked: Unpacked) -> Iterator[str]:
@@ -119,6 +161,6 @@ def sbom_problems(data: Mapping[str, Any], name: str, unpacked: Unpacked) -> Ite
 
 
 def _components(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for component in data.get("components", ()):
+    for component in data.get("components") or ():
         yield component
         yield from _components(component)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from qbuild.errors import QbuildError
 from qbuild.manifest import Manifest
@@ -37,7 +37,14 @@ def probes_of(manifest: Manifest) -> tuple[tuple[PatchProbe, ...], tuple[str, ..
     without: list[str] = []
     for series in manifest.series:
         known = _known_probes(series)
-        for patch in series.get("patches", ()):
+        patches = series.get("patches")
+        if not isinstance(patches, (list, tuple)) or not patches:
+            without.append(f"{series.get('name')}: lists no patches")
+            continue
+        for patch in patches:
+            if not isinstance(patch, Mapping):
+                without.append(f"{series.get('name')}: {patch!r}")
+                continue
             label = f"{series.get('name')}/{patch.get('file')}"
             probe = known.get(str(patch.get("file"))) or _from_manifest(patch.get("probe"))
             if probe is None:
@@ -62,13 +69,26 @@ def _known_probes(series: Mapping[str, Any]) -> Mapping[str, Probe]:
 
 def _from_manifest(data: object) -> Probe | None:
     from qbuild.patches import Probe
+    from qbuild.patches.model import ProbeKind
 
     if not isinstance(data, Mapping):
         return None
-    try:
-        return Probe(**{str(key): value for key, value in data.items()})
-    except TypeError:
+    kind, value, place = (data.get(key) for key in ("kind", "value", "place"))
+    if kind not in get_args(ProbeKind) or not (isinstance(value, str) and isinstance(place, str)):
         return None
+    if not value or not place:
+        return None
+    system, linkage = data.get("os", ""), data.get("linkage", "")
+    if system not in ("", "linux", "windows") or linkage not in ("", "shared", "static"):
+        return None
+    return Probe(
+        kind=cast("ProbeKind", kind),
+        value=value,
+        place=place,
+        absent=data.get("absent") is True,
+        os=cast("Any", system),
+        linkage=cast("Any", linkage),
+    )
 
 
 def _applies(probe: Probe, manifest: Manifest) -> bool:

@@ -16,7 +16,7 @@ from qbuild.console import Reporter, Silent
 from qbuild.errors import VerifyError
 from qbuild.manifest import Manifest
 from qbuild.unpack import open_zip
-from qbuild.verify import probes
+from qbuild.verify import papers, probes
 from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
 from qbuild.verify.steps import Programs, Step, Wanted, steps
@@ -49,14 +49,15 @@ def run_zip(
             return (not_run("run", "its programs run", "there is no program inside"),)
         target = bundle.manifest.target if bundle.manifest else {}
         source = bundle.manifest.source if bundle.manifest else {}
+        number = source.get("build_number")
         return run_checks(
             unpacked.root,
             target_os=bundle.target_os,
             cpu_level=str(target.get("cpu", "")),
             commit=str(source.get("commit", "")),
-            number=source.get("build_number"),
-            isa=tuple(target.get("isa", ())),
-            qemu_cpu=str(bundle.recipe.get("checks", {}).get("qemu_cpu", "")),
+            number=number if isinstance(number, int) else None,
+            isa=papers.texts(target.get("isa")),
+            qemu_cpu=str(papers.dig(bundle.recipe, "checks", "qemu_cpu") or ""),
             wanted=_wanted_help(bundle.manifest),
             cache_dir=cache_dir,
             reporter=reporter,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qbuild.archive import sha256_file
-from qbuild.console import Reporter, Silent
+from qbuild.console import Reporter, Silent, Task
 from qbuild.errors import ArchiveError, QbuildError, VerifyError
 from qbuild.manifest import FILE_NAME as MANIFEST
 from qbuild.manifest import Manifest, load_manifest
@@ -60,22 +60,15 @@ class Bundle:
     @property
     def recipe(self) -> Mapping[str, Any]:
         """The recipe that the provenance holds, or an empty one."""
-        try:
-            recipe = (self.provenance or {})["predicate"]["buildDefinition"]
-            recipe = recipe["externalParameters"]["recipe"]
-        except (KeyError, TypeError):
-            return {}
-        return recipe if isinstance(recipe, Mapping) else {}
+        found = papers.dig(
+            self.provenance, "predicate", "buildDefinition", "externalParameters", "recipe"
+        )
+        return found if isinstance(found, Mapping) else {}
 
     @property
     def foreign(self) -> frozenset[str]:
-        """Binaries that others compiled and the recipe only adds.
-
-        So far that is NVIDIA's runtime, told by what the file exports, not by its name.
-        """
-        marks = {"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"}
-        every = self.images.every
-        return frozenset(name for name, i in every.items() if marks.intersection(i.exports))
+        """Binaries that others compiled and the recipe only adds."""
+        return binaries.foreign_files(self.images)
 
 
 def verify_zip(path: Path, *, reporter: Reporter | None = None) -> Verdict:
@@ -107,7 +100,7 @@ def verify_zip(path: Path, *, reporter: Reporter | None = None) -> Verdict:
         bundle = read_bundle(path.name, unpacked)
         with reporter.task("verify", total=_STEPS) as task:
             checks: list[Check] = []
-            for check in _checks(path, view, bundle, scratch):
+            for check in _checks(path, view, bundle, scratch, task):
                 checks.append(check)
                 task.update(done=len(checks), note=check.title)
     return Verdict(zip_name=path.name, sha256=digest, checks=tuple(checks))
@@ -160,7 +153,9 @@ def _timed(id: str, title: str, find: Callable[[], Iterable[str]], *seen: str) -
     return judge(id, title, problems, *seen, seconds=time.monotonic() - started)
 
 
-def _checks(path: Path, view: ZipView, bundle: Bundle, scratch: Path) -> Iterator[Check]:
+def _checks(
+    path: Path, view: ZipView, bundle: Bundle, scratch: Path, task: Task
+) -> Iterator[Check]:
     """Make all checks, the cheap ones first."""
     unpacked, images, manifest = bundle.unpacked, bundle.images, bundle.manifest
     problems = (*unpacked.problems, *images.problems)
@@ -179,16 +174,15 @@ def _checks(path: Path, view: ZipView, bundle: Bundle, scratch: Path) -> Iterato
         images,
         unpacked,
         level=str(manifest.target["cpu"]) if manifest else "",
-        isa=tuple(manifest.target.get("isa", ())) if manifest else (),
+        isa=papers.texts(manifest.target.get("isa")) if manifest else (),
+        foreign=bundle.foreign,
+        task=task,
     )
-    try:
-        yield _timed(
-            "traces",
-            "nothing of the build machine",
-            lambda: binaries.trace_problems(images, unpacked, bundle.foreign),
-        )
-    except ImportError:
-        pass
+    yield _timed(
+        "traces",
+        "nothing of the build machine",
+        lambda: binaries.trace_problems(images, unpacked, bundle.foreign),
+    )
     yield from _glibc(bundle)
     yield from _source(bundle)
     yield _cuda(bundle)
@@ -260,10 +254,14 @@ def _closure(bundle: Bundle) -> Check:
         return not_run(id, title, "there are no programs of one system inside")
     if (repeated := binaries.repeated_name(bundle.images)) is not None:
         return judge(id, title, [f"{repeated[0]} and {repeated[1]}: two files answer to one name"])
-    try:
-        return _timed(id, title, lambda: binaries.closure_problems(bundle.images, bundle.target_os))
-    except ImportError:
-        return not_run(id, title, "pending")
+    system_libstdcxx = papers.dig(bundle.recipe, "bundle", "system_libstdcxx") is True
+    return _timed(
+        id,
+        title,
+        lambda: binaries.closure_problems(
+            bundle.images, bundle.target_os, system_libstdcxx=system_libstdcxx
+        ),
+    )
 
 
 def _glibc(bundle: Bundle) -> Iterator[Check]:
@@ -307,9 +305,11 @@ def _cuda(bundle: Bundle) -> Check:
     named = papers.CUDA_NAME.search(bundle.name) or (
         manifest and papers.CUDA_NAME.search(manifest.recipe)
     )
-    options = bundle.recipe.get("build", {}).get("options", {})
-    compiler = bundle.recipe.get("toolchain", {}).get("name")
-    promised = bool(named) or options.get("GGML_CUDA") is True or compiler in _CUDA_COMPILERS
+    promised = (
+        bool(named)
+        or papers.dig(bundle.recipe, "build", "options", "GGML_CUDA") is True
+        or papers.dig(bundle.recipe, "toolchain", "name") in _CUDA_COMPILERS
+    )
     version = str(manifest.features.get("cuda") or "") if manifest else ""
     return judge(
         "cuda",
