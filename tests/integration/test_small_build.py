@@ -154,7 +154,13 @@ def test_an_interrupt_ends_with_130_and_the_next_run_carries_on(
 ) -> None:
     command = [c for c in small.command(new_store, tmp_path / "dist") if c != "-q"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A test run in the background inherits an ignored SIGINT; a terminal's child does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     for line in process.stderr:

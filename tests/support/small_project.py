@@ -7,6 +7,7 @@ times through the real flow: real git, real CMake, real ninja, real zip.
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ supports = ["linux"]
 [target]
 os = "linux"
 cpu = "x86-64"
+glibc = "{platform.libc_ver()[1]}"
 
 [toolchain]
 name = "{toolchain}"

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+
+_QUIET_S = 5.0
 
 Unit = Literal["bytes", "steps", "items"]
 
@@ -69,10 +72,14 @@ class Silent:
 
 
 class _PlainTask:
-    """Prints a line at each tenth of the way, so that a CI log shows life but stays short."""
+    """Prints a line now and then, so that a CI log shows life but stays short.
+
+    At most one line per tenth of the way, and none for what is over in a few seconds.
+    """
 
     def __init__(self, label: str, total: int | None) -> None:
-        self.label, self.total, self.done, self.shown = label, total, 0, -1
+        self.label, self.total, self.done, self.shown = label, total, 0, 0
+        self.last = time.monotonic()
 
     def update(
         self, *, done: int | None = None, total: int | None = None, note: str | None = None
@@ -82,8 +89,9 @@ class _PlainTask:
         if not self.total:
             return
         tenth = 10 * self.done // self.total
-        if tenth > self.shown:
-            self.shown = tenth
+        now = time.monotonic()
+        if tenth > self.shown and now - self.last > _QUIET_S:
+            self.shown, self.last = tenth, now
             suffix = f"  {note}" if note else ""
             print(f"  {self.label}: {10 * tenth:3d} %{suffix}", file=sys.stderr, flush=True)
 
