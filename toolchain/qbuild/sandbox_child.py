@@ -32,7 +32,32 @@ def _libc() -> Any:
 
 
 def cut_network() -> str:
-    """Move this process to a network of its own; return ``loopback`` or why not."""
+    """Move this process to a network of its own; return ``loopback`` or why not.
+
+    A child tries first: where a system lets a namespace be made but not be set up (Ubuntu's
+    AppArmor rules), this process would be left without even a loopback, and a server that cannot
+    be reached would be blamed for it.
+    """
+    if not hasattr(os, "fork"):
+        return "this system has no network namespaces"
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, _enter_namespace().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as stream:
+        answer = stream.read()
+    os.waitpid(child, 0)
+    if answer != "loopback":
+        return answer or "the attempt to make a network namespace failed"
+    return _enter_namespace()
+
+
+def _enter_namespace() -> str:
+    """Make user and network namespaces; return ``loopback`` or what went wrong."""
     try:
         libc = _libc()
         unshare = libc.unshare
@@ -47,7 +72,7 @@ def cut_network() -> str:
             (PROC / "self/uid_map").write_text(f"{uid} {uid} 1")
             (PROC / "self/gid_map").write_text(f"{gid} {gid} 1")
         except OSError as error:
-            return f"user namespace without a user map ({error.strerror})"
+            return f"user namespaces cannot be set up here ({error.strerror})"
     elif unshare(CLONE_NEWNET) != 0:
         return f"network namespaces are not allowed here ({os.strerror(ctypes.get_errno())})"
     return _loopback_up()
