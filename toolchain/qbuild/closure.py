@@ -219,15 +219,14 @@ def _pe(
                 message=f"{name}: imports {symbol} from {dll}, and the {inside} of the bundle "
                 "does not export it",
             )
-            for symbol in sorted(symbols - set(offered.exports))
-            if not _is_ordinal(symbol)
+            for symbol in sorted(symbols - _offers(offered))
         )
     return tuple(found)
 
 
-def _is_ordinal(symbol: str) -> bool:
-    """Tell whether an import goes by number (``#12``): its name cannot be looked up."""
-    return symbol.startswith("#")
+def _offers(image: PeImage) -> set[str]:
+    """Return what a DLL can be asked for: names, and numbers written as in imports (``#12``)."""
+    return {*image.exports, *(f"#{number}" for number in image.export_ordinals)}
 
 
 def _hint(dll: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ MACHINES = {
 
 _GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?")
 _EXECUTE = 0x4  # SHF_EXECINSTR
+_SEGMENT_EXECUTE = 0x1  # PF_X
+_MOST_VERSIONS = 4096  # libraries with versioned symbols, and versions of one of them
 _DEFINED_TYPES = ("STT_FUNC", "STT_OBJECT", "STT_NOTYPE", "STT_GNU_IFUNC", "STT_LOOS", "STT_TLS")
 
 # Pointer encodings of .eh_frame: Linux Standard Base, "DWARF Exception Header Encoding".
@@ -93,19 +95,25 @@ def read_elf(source: Source) -> ElfImage:
         BinaryError: It cannot be read, is no 64-bit little-endian ELF file, or is damaged.
     """
     with open_source(source) as (data, where), only_binary_errors("ELF file", where):
-        return read_elf_data(data)
+        return _read(data)
 
 
 def read_elf_data(data: Buffer) -> ElfImage:
     """Read an ELF file that is in memory or mapped; errors as in :func:`read_elf`."""
+    with only_binary_errors("ELF file", "<data>"):
+        return _read(data)
+
+
+def _read(data: Buffer) -> ElfImage:
     if data[:4] != b"\x7fELF":
         raise BinaryError("not an ELF file")
     if data[4:6] != b"\x02\x01":
         raise BinaryError("not a 64-bit little-endian ELF file")
     elf: Any = ELFFile(io.BytesIO(data) if isinstance(data, bytes) else data)
+    sections = tuple(_sections(elf, len(data)))
+    _sections_tell_the_truth(elf, sections)
     dynamic = _dynamic(elf)
     versions = _versions(elf)
-    sections = tuple(_sections(elf, len(data)))
     defined, undefined, unversioned = _symbols(elf)
     kind = "exe"
     interpreter = None
@@ -152,6 +160,32 @@ def read_elf_data(data: Buffer) -> ElfImage:
     )
 
 
+def _sections_tell_the_truth(elf: Any, sections: Sequence[Section]) -> None:
+    """Check that the section table shows what the loader will use.
+
+    The loader goes by segments alone. A file whose section table is cut off or bent would look
+    as if it needed nothing and held no code.
+
+    Raises:
+        BinaryError: The dynamic table, or a part of what is mapped executable, is no section.
+    """
+    tables = {int(s["sh_offset"]) for s in elf.iter_sections() if isinstance(s, DynamicSection)}
+    code = sorted((s.offset, s.offset + s.size) for s in sections if s.executable and s.size)
+    for segment in elf.iter_segments():
+        start, size = int(segment["p_offset"]), int(segment["p_filesz"])
+        if segment["p_type"] == "PT_DYNAMIC" and start not in tables:
+            raise BinaryError("the section table does not show the dynamic table")
+        if segment["p_type"] != "PT_LOAD" or not segment["p_flags"] & _SEGMENT_EXECUTE:
+            continue
+        entry = int(elf["e_entry"]) - int(segment["p_vaddr"]) + start
+        inside = [(a, b) for a, b in code if a >= start and b <= start + size]
+        if size and not inside:
+            raise BinaryError("no section shows the executable part of the file")
+        here = start <= entry < start + size and elf["e_entry"]
+        if here and not any(a <= entry < b for a, b in inside):
+            raise BinaryError("the entry point is in no executable section")
+
+
 def _dynamic(elf: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "soname": None, "needed": [], "rpath": [], "runpath": [], "flags_1": 0,
@@ -177,7 +211,11 @@ def _versions(elf: Any) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for section in elf.iter_sections():
         if isinstance(section, GNUVerNeedSection):
+            if section.num_versions() > _MOST_VERSIONS:
+                raise BinaryError(f"{section.num_versions()} versioned libraries")
             for library, needed in section.iter_versions():
+                if library["vn_cnt"] > _MOST_VERSIONS:
+                    raise BinaryError(f"{library['vn_cnt']} versions of {library.name}")
                 found[str(library.name)] = tuple(sorted(str(one.name) for one in needed))
     return found
 

@@ -32,6 +32,7 @@ from iced_x86 import CpuidFeature, Decoder, FlowControl, OpKind
 
 from qbuild import resources
 from qbuild.binary.image import Buffer, Section
+from qbuild.errors import RecipeError
 
 if TYPE_CHECKING:
     from qbuild.binary.elf import ElfImage
@@ -103,8 +104,15 @@ def allowed_features(level: str, isa: Iterable[str] = ()) -> frozenset[str]:
     """Return the CPUID features (decoder's names) that a level and extensions may use.
 
     Entries such as ``BMI1:TZCNT`` allow one mnemonic of a feature.
+
+    Raises:
+        RecipeError: There is no such level or extension; it must not pass for "all of them".
     """
     table = _table()
+    if level not in table["level"]:
+        raise RecipeError(f"there is no CPU level {level!r}: {', '.join(table['level'])}")
+    if unknown := [name for name in isa if name not in table["isa"]]:
+        raise RecipeError(f"there is no CPU extension {unknown[0]!r}: {', '.join(table['isa'])}")
     found = {entry[0] for entry in table["level"]["x86-64"]["harmless"]}
     for name, group in table["level"].items():
         found.update(group["features"])
