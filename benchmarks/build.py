@@ -87,7 +87,7 @@ def overhead(home: Store) -> None:
             configure = [
                 str(cmake), "-S", "src", "-B", "build", "-G", "Ninja", "-C", "cache.cmake",
                 "-DCMAKE_TOOLCHAIN_FILE=toolchain.cmake", f"-DCMAKE_MAKE_PROGRAM={ninja}",
-                "-Wno-dev",
+                "-Wno-author",
             ]  # fmt: skip
             compile_ = [str(ninja), "-C", "build", f"-j{host.default_jobs()}", "ggml-base"]
             for command in (configure, compile_):

@@ -340,7 +340,7 @@ def test_the_clock_in_a_binary_is_named_by_reproduce(
     project = small_project.make(tmp_path / "clock", resources.lockfile())
     (project.repo / "main.c").write_text(
         "#include <stdio.h>\nint part0(int);\n"
-        'int main(int c, char**v) { puts(__TIME__ " now"); return part0(c) + (v == 0); }\n'
+        'int main(int c, char**v) { puts(COMMIT " built at " __TIME__); return part0(c) + (v == 0); }\n'
     )
     small_project._git("commit", "-q", "-am", "clock", cwd=project.repo)
     text = project.lockfile.read_text()

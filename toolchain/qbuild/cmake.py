@@ -93,7 +93,7 @@ def configure_command(cmake: Path, ninja: Path, work: Path) -> list[str]:
         "-C", str(work / "cache.cmake"),
         f"-DCMAKE_TOOLCHAIN_FILE={(work / 'toolchain.cmake').as_posix()}",
         f"-DCMAKE_MAKE_PROGRAM={ninja.as_posix()}",
-        "-Wno-dev",
+        "-Wno-author",
     ]  # fmt: skip
 
 

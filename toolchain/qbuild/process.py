@@ -47,17 +47,41 @@ def die_with_parent() -> None:
 
 
 class Stopped(Exception):  # noqa: N818 - a signal, not a fault
-    """SIGTERM arrived; raised in the main thread so that ``finally`` blocks run."""
+    """Ctrl-C or SIGTERM arrived."""
 
 
-def raise_on_sigterm() -> None:
-    """Make SIGTERM unwind the stack like Ctrl-C does."""
+_stop_asked = False
+_starting = False
+"""Whether a child is being started: an exception raised there would be lost in fork callbacks."""
+
+
+def stop_on_signals() -> None:
+    """Make SIGINT and SIGTERM unwind the stack, once and reliably.
+
+    An exception raised by a signal handler is lost when the signal lands in a destructor or a
+    fork callback, so the handler also leaves a mark that :func:`check_stop` looks at.
+    """
 
     def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise Stopped
+        global _stop_asked  # noqa: PLW0603 - signals are process-wide
+        _stop_asked = True
+        if not _starting:
+            raise Stopped
 
     with contextlib.suppress(ValueError):  # not the main thread: whoever runs us decides
-        signal.signal(signal.SIGTERM, handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, handler)
+
+
+def check_stop() -> None:
+    """Stop here if a signal asked for it.
+
+    Raises:
+        Stopped: It did.
+    """
+    if _stop_asked:
+        raise Stopped
 
 
 def run_logged(
@@ -83,26 +107,15 @@ def run_logged(
         Interrupted: Ctrl-C or SIGTERM; the child and its children were stopped first.
     """
     prefix = isolation() if cut_network else ()
-    linux = host.system() == "linux"
     with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
-        process = subprocess.Popen(
-            [*prefix, *command],
-            cwd=cwd,
-            env={**env, "PATH": env.get("PATH", os.defpath)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=die_with_parent if linux else None,  # noqa: PLW1509 - no threads here
-        )
+        process = _start([*prefix, *command], cwd=cwd, env=env)
         try:
+            check_stop()
             assert process.stdout is not None
             for line in process.stdout:
                 out.write(line)
                 on_line(line.rstrip("\n"))
+                check_stop()
             return process.wait()
         except (KeyboardInterrupt, Stopped):
             _stop(process)
@@ -112,6 +125,29 @@ def run_logged(
         except BaseException:
             _stop(process)
             raise
+
+
+def _start(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    global _starting  # noqa: PLW0603 - read by the signal handler
+    _starting = True
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**env, "PATH": env.get("PATH", os.defpath)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=die_with_parent if host.system() == "linux" else None,  # noqa: PLW1509
+        )
+    finally:
+        _starting = False
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -84,8 +84,8 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
     out.note("Configure and compile")
     exe = ".exe" if windows else ""
     out.run(f"tools/cmake/cmake/data/bin/cmake{exe}", "-S", "src", "-B", "build", "-G", "Ninja",
-            "-C", "cache.cmake", "-DCMAKE_TOOLCHAIN_FILE=toolchain.cmake",
-            f"-DCMAKE_MAKE_PROGRAM={out.here}/tools/ninja/bin/ninja{exe}", "-Wno-dev")  # fmt: skip
+            "-C", "cache.cmake", f"-DCMAKE_TOOLCHAIN_FILE={out.here}/toolchain.cmake",
+            f"-DCMAKE_MAKE_PROGRAM={out.here}/tools/ninja/bin/ninja{exe}", "-Wno-author")  # fmt: skip
     out.run(f"tools/ninja/bin/ninja{exe}", "-C", "build", *recipe.build.targets)
     out.note("The binaries lie in build/bin.")
 

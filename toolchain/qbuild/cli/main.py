@@ -107,7 +107,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         args = parse(words)
         from qbuild import console, process
 
-        process.raise_on_sigterm()
+        process.stop_on_signals()
         reporter = console.reporter(quiet=args.quiet or args.json)
         module = importlib.import_module(f"qbuild.cli.{args.command}")
         return int(module.execute(args, reporter))
