@@ -17,8 +17,8 @@ from typing import Final
 from qbuild.doctor.findings import Finding, compact, findings
 from qbuild.errors import UsageError
 
-HEAD: Final = 4 << 20
-TAIL: Final = 12 << 20
+HEAD: Final = 2 << 20
+TAIL: Final = 6 << 20
 """Of a log with more characters only this much of its head and of its tail is read: the first
 error is near the one, the last near the other, and the answer must not take long."""
 
