@@ -170,6 +170,17 @@ def test_not_utf8(tmp_path: Path) -> None:
         load_series(tmp_path, "one")
 
 
+def test_a_plan_loads_series_without_git_and_lints() -> None:
+    """The run that finds nothing to do imports as little as it can."""
+    import qbuild.patches
+
+    assert set(qbuild.patches.__all__) == set(qbuild.patches._MODULES)
+    for name in qbuild.patches.__all__:
+        assert getattr(qbuild.patches, name).__name__ == name
+    with pytest.raises(AttributeError):
+        _ = qbuild.patches.nothing
+
+
 # -- lints ------------------------------------------------------------------------------------
 
 

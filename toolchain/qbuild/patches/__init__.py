@@ -1,9 +1,33 @@
-"""Patch series: load, lint, apply, watch for drift, carry over."""
+"""Patch series: load, lint, apply, watch for drift, carry over.
 
-from qbuild.patches.apply import apply_series
-from qbuild.patches.lint import Finding, lint_series
-from qbuild.patches.model import Patch, PatchEntry, Probe, Series, known_series, load_series
-from qbuild.patches.report import AppliedPatch, PatchedTree, SeriesError
+Names are imported when first used: a plan only loads series, and needs neither git nor lints.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qbuild.patches.apply import apply_series
+    from qbuild.patches.lint import Finding, lint_series
+    from qbuild.patches.model import Patch, PatchEntry, Probe, Series, known_series, load_series
+    from qbuild.patches.report import AppliedPatch, PatchedTree, SeriesError
+
+_MODULES = {
+    "AppliedPatch": "report",
+    "Finding": "lint",
+    "Patch": "model",
+    "PatchEntry": "model",
+    "PatchedTree": "report",
+    "Probe": "model",
+    "Series": "model",
+    "SeriesError": "report",
+    "apply_series": "apply",
+    "known_series": "model",
+    "lint_series": "lint",
+    "load_series": "model",
+}
 
 __all__ = [
     "AppliedPatch",
@@ -19,3 +43,10 @@ __all__ = [
     "lint_series",
     "load_series",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of the package's interface from the module that has it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
