@@ -69,3 +69,34 @@ def test_the_series_says_the_same_mathematics() -> None:
         assert flag in text, flag
     assert "-Xcuda-fatbinary -compress-all" in text
     assert "-fuse-cuid=none" in text
+
+
+def test_cache_entries() -> None:
+    entries = flags.cache_entries(
+        parse_archs(["61-real", "120a-real"]),
+        compiler="/a b/clang-cuda",
+        libraries=["/a b/cudart.lib", "/a b/cublas.lib"],
+        kv_types=["q8_0-q8_0"],
+    )
+    assert entries["CMAKE_CUDA_ARCHITECTURES"] == "61-real;120a-real"
+    assert entries["GGML_CUDA_CLANG_LIBRARIES"] == "/a b/cudart.lib;/a b/cublas.lib"
+    assert entries["GGML_CUDA_NCCL"] is False
+    assert entries["GGML_BACKEND_DL"] is True
+    assert entries["GGML_CUDA_NO_PEER_COPY"] is False
+
+
+@pytest.mark.parametrize(
+    ("kv_types", "compiler", "what", "fix"),
+    [
+        (["q8_0"], "/cc", "'q8_0' is not a pair of KV cache types", "e.g. q8_0-q8_0"),
+        (["q3_k-f16"], "/cc", "'q3_k-f16' is not a pair", "two of q4_0"),
+        (["f16-f16"], "/a;b/cc", "CMake cannot take the path /a;b/cc", "without semicolons"),
+    ],
+)
+def test_bad_cache_entries(kv_types: list[str], compiler: str, what: str, fix: str) -> None:
+    with pytest.raises(ToolchainError) as caught:
+        flags.cache_entries(
+            parse_archs(["61-real"]), compiler=compiler, libraries=[], kv_types=kv_types
+        )
+    assert what in caught.value.what
+    assert fix in (caught.value.fix or "")

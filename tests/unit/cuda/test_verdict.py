@@ -6,7 +6,13 @@ import pytest
 
 from qbuild.binary.fatbin import FatEntry, FatReport, Kind
 from qbuild.cuda.arch import parse_archs
-from qbuild.cuda.verdict import check_archs, families, gpu_verdict, held_archs
+from qbuild.cuda.verdict import (
+    check_archs,
+    families,
+    gpu_validated,
+    gpu_verdict,
+    held_archs,
+)
 from qbuild.errors import RecipeError, VerifyError
 
 
@@ -86,3 +92,8 @@ def test_families() -> None:
     table = dict(families(PASCAL))
     assert table["Pascal 6.1"] == "runs natively"
     assert table["Turing 7.5"] == "will not run"
+
+
+def test_nothing_is_validated_without_a_run() -> None:
+    (arch,) = parse_archs(["61-real"])
+    assert not gpu_validated("clang-cuda", arch, "0" * 40)

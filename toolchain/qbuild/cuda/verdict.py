@@ -15,6 +15,7 @@ from qbuild.cuda.arch import (
     coverage,
     find_gpu,
     parse_arch,
+    read_table,
 )
 from qbuild.errors import RecipeError, VerifyError
 
@@ -138,4 +139,18 @@ def families(report: FatReport) -> tuple[tuple[str, str], ...]:
             WORDS[coverage(held, CudaArch(number=number).capability)[0]],
         )
         for number, row in architectures().items()
+    )
+
+
+def gpu_validated(compiler: str, arch: CudaArch, commit: str) -> bool:
+    """Return whether this compiler's kernels for an architecture have run on a real GPU.
+
+    Args:
+        compiler: ``clang-cuda``, or ``nvcc`` with its version.
+        arch: The architecture.
+        commit: Of llama.cpp, whole.
+    """
+    return any(
+        (row["compiler"], row["arch"], row["commit"]) == (compiler, arch.name, commit)
+        for row in read_table("gpu-validated.toml").get("run", [])
     )
