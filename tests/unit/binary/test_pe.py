@@ -105,14 +105,14 @@ def _import_table(data: bytes) -> int:
     return section.offset + rva - section.rva
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(GOOD)))
 def test_truncated(size: int) -> None:
     with contextlib.suppress(BinaryError):
         read_pe(GOOD[:size] or b"M")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), max_size=8))
 def test_mutated(changes: list[tuple[int, int]]) -> None:
     data = bytearray(GOOD)
