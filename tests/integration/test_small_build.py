@@ -160,7 +160,7 @@ def test_an_interrupt_ends_with_130_and_the_next_run_carries_on(
         text=True,
         start_new_session=True,
         # A test run in the background inherits an ignored SIGINT; a terminal's child does not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stderr is not None
     for line in process.stderr:
@@ -340,7 +340,8 @@ def test_the_clock_in_a_binary_is_named_by_reproduce(
     project = small_project.make(tmp_path / "clock", resources.lockfile())
     (project.repo / "main.c").write_text(
         "#include <stdio.h>\nint part0(int);\n"
-        'int main(int c, char**v) { puts(COMMIT " built at " __TIME__); return part0(c) + (v == 0); }\n'
+        "int main(int c, char**v)\n"
+        '{ puts(COMMIT " built at " __TIME__); return part0(c) + (v == 0); }\n'
     )
     small_project._git("commit", "-q", "-am", "clock", cwd=project.repo)
     text = project.lockfile.read_text()

@@ -74,6 +74,7 @@ def test_what_lies_elsewhere_is_not_looked_at(tmp_path: Path) -> None:
         (tar(("a", b"x" * 5000))[:60], "damaged or no .tar.gz"),
         (gzip.compress(b"not a tar" * 200), "damaged or no .tar.gz"),
     ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
 def test_bad_archives_are_refused(data: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError) as caught:

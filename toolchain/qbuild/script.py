@@ -66,7 +66,7 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
     out.note("Tools, as pinned")
     for wheel in plan.wheels:
         out.run(
-            "python", "-m", "pip", "install", "--no-deps", "--target",
+            "python" if windows else "python3", "-m", "pip", "install", "--no-deps", "--target",
             f"tools/{wheel.project}", f"{wheel.project}=={wheel.version}",
         )  # fmt: skip
     out.note("The compiler as one program, and CMake's toolchain and options")
@@ -83,9 +83,11 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         out.environment(name, value)
     out.note("Configure and compile")
     exe = ".exe" if windows else ""
-    out.run(f"tools/cmake/cmake/data/bin/cmake{exe}", "-S", "src", "-B", "build", "-G", "Ninja",
-            "-C", "cache.cmake", f"-DCMAKE_TOOLCHAIN_FILE={out.here}/toolchain.cmake",
-            f"-DCMAKE_MAKE_PROGRAM={out.here}/tools/ninja/bin/ninja{exe}", "-Wno-author")  # fmt: skip
+    out.run(
+        f"tools/cmake/cmake/data/bin/cmake{exe}", "-S", "src", "-B", "build", "-G", "Ninja",
+        "-C", "cache.cmake", f"-DCMAKE_TOOLCHAIN_FILE={out.here}/toolchain.cmake",
+        f"-DCMAKE_MAKE_PROGRAM={out.here}/tools/ninja/bin/ninja{exe}", "-Wno-author",
+    )  # fmt: skip
     out.run(f"tools/ninja/bin/ninja{exe}", "-C", "build", *recipe.build.targets)
     out.note("The binaries lie in build/bin.")
 
