@@ -56,7 +56,7 @@ def verify(made: Made) -> Verdict:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_value_anywhere_is_survived(paper: str, data: st.DataObject) -> None:
     made = bundle()

@@ -22,7 +22,8 @@ def manifest_problems(manifest: Manifest, unpacked: Unpacked) -> Iterator[str]:
     listed = {entry.path: entry for entry in manifest.files}
     present = unpacked.files.keys() - {MANIFEST}
     for name in sorted(listed.keys() - present):
-        yield f"{name}: is in {MANIFEST}, but missing from the zip"
+        state = "damaged in" if name in unpacked.damaged else "missing from"
+        yield f"{name}: is in {MANIFEST}, but {state} the zip"
     for name in sorted(present - listed.keys()):
         yield f"{name}: is in the zip, but not in {MANIFEST}"
     for name in sorted(present & listed.keys()):
@@ -103,7 +104,8 @@ def provenance_problems(
         if name not in subjects:
             yield f"{name}: is no subject of {PROVENANCE}"
         elif name not in files:
-            yield f"{name}: is a subject of {PROVENANCE}, but not in the zip"
+            if name not in unpacked.damaged:  # else the manifest check has said so
+                yield f"{name}: is a subject of {PROVENANCE}, but not in the zip"
         elif files[name] != subjects[name]:
             yield f"{name}: has sha256 {files[name]}, {PROVENANCE} says {subjects[name]}"
     if sources != {manifest.source["commit"]: manifest.source["tree"]}:

@@ -158,7 +158,7 @@ def _checks(
 ) -> Iterator[Check]:
     """Make all checks, the cheap ones first."""
     unpacked, images, manifest = bundle.unpacked, bundle.images, bundle.manifest
-    problems = (*unpacked.problems, *images.problems)
+    problems = (*unpacked.damaged.values(), *images.problems)
     yield judge("archive", "the archive is sound", problems, f"{len(unpacked.files)} files")
     yield _packing(path, view, bundle, scratch)
     yield from _papers(bundle)
@@ -192,7 +192,7 @@ def _packing(path: Path, view: ZipView, bundle: Bundle, scratch: Path) -> Check:
     id, title = "packing", "the archive is packed reproducibly"
     if bundle.manifest is None:
         return not_run(id, title, bundle.manifest_problem or _NO_MANIFEST)
-    if bundle.unpacked.problems:
+    if bundle.unpacked.damaged:
         return not_run(id, title, "some of its files are damaged")
 
     def find() -> list[str]:
@@ -252,6 +252,8 @@ def _closure(bundle: Bundle) -> Check:
     id, title = "closure", "everything it needs is inside or part of the system"
     if not bundle.target_os:
         return not_run(id, title, "there are no programs of one system inside")
+    if bundle.unpacked.damaged:
+        return not_run(id, title, "some of its files are damaged")
     if (repeated := binaries.repeated_name(bundle.images)) is not None:
         return judge(id, title, [f"{repeated[0]} and {repeated[1]}: two files answer to one name"])
     system_libstdcxx = papers.dig(bundle.recipe, "bundle", "system_libstdcxx") is True
@@ -269,7 +271,7 @@ def _glibc(bundle: Bundle) -> Iterator[Check]:
         return
     id, title = "glibc", "runs on the glibc it names"
     needs = binaries.glibc_needed(bundle.images)
-    seen = [f"{version[0]}.{version[1]} needed" for version in list(needs.values())[:1]]
+    seen = [f"needs {version[0]}.{version[1]}" for version in list(needs.values())[:1]]
     if bundle.manifest is None or "glibc" not in bundle.manifest.target:
         yield not_run(id, title, *seen, _NO_MANIFEST)
         return
@@ -293,7 +295,7 @@ def _source(bundle: Bundle) -> Iterator[Check]:
     readable, rest = probes.split_by_kind(wanted)
     problems = [p for item in readable if (p := probes.probe_problem(item, images, unpacked))]
     title = "each patch is in the binaries"
-    seen = f"{len(readable)} patches seen" if readable else "no patch has to be seen here"
+    seen = f"seen: {len(readable)} of them" if readable else "no patch has to be seen here"
     yield judge("patches", title, problems, seen)
     unseen = [*rest, *(f"{label}: nothing says how to see it" for label in without)]
     if unseen:

@@ -42,17 +42,17 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Unpacked:
-    """All files of a zip, and what went wrong with those that are missing here.
+    """All files of a zip, and what went wrong with those whose data is not sound.
 
     Args:
         root: Folder they lie in.
         files: Name in the zip → file; only those whose data is sound.
-        problems: One line per damaged member.
+        damaged: Name of each damaged member → what is wrong with it.
     """
 
     root: Path
     files: Mapping[str, StoredFile]
-    problems: tuple[str, ...]
+    damaged: Mapping[str, str]
 
 
 def unpack(view: ZipView, root: Path, task: Task) -> Unpacked:
@@ -67,7 +67,7 @@ def unpack(view: ZipView, root: Path, task: Task) -> Unpacked:
         VerifyError: The scratch folder cannot be written to.
     """
     files: dict[str, StoredFile] = {}
-    problems: list[str] = []
+    damaged: dict[str, str] = {}
     done = 0
     for name in view.names:
         member = view.member(name)
@@ -83,7 +83,7 @@ def unpack(view: ZipView, root: Path, task: Task) -> Unpacked:
                     task.update(done=done, note=name)
             dest.chmod(0o755 if member.executable else 0o644)
         except ArchiveError as error:
-            problems.append(error.what)
+            damaged[name] = error.what
             dest.unlink(missing_ok=True)
             continue
         except OSError as error:
@@ -95,7 +95,7 @@ def unpack(view: ZipView, root: Path, task: Task) -> Unpacked:
         files[name] = StoredFile(
             path=dest, size=member.size, sha256=digest.hexdigest(), executable=member.executable
         )
-    return Unpacked(root=root, files=files, problems=tuple(problems))
+    return Unpacked(root=root, files=files, damaged=damaged)
 
 
 def structure_problems(view: ZipView) -> Iterator[str]:
