@@ -16,7 +16,7 @@ from typing import Any
 
 from qbuild import cmake, host, ninja, process
 from qbuild.console import Reporter
-from qbuild.errors import ConfigureError, OriginError, StoreError, ToolchainError
+from qbuild.errors import ConfigureError, StoreError, ToolchainError
 from qbuild.lock import WheelPin
 from qbuild.plan import Plan, Step, wheel_step
 from qbuild.store import Entry, Store, remove_tree, write_atomically
@@ -410,19 +410,14 @@ def fetch_wheel(
         OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
     """
     from qbuild.toolchains import zig
-    from qbuild.wheels import fetch_file, unpack_wheel
+    from qbuild.wheels import check_room, fetch_file, unpack_wheel
 
     def make(dest: Path) -> Mapping[str, Any]:
-        if offline:
-            raise OriginError(
-                f"{wheel.filename} is not in the store and --offline forbids fetching it",
-                where=str(store.root),
-                fix="run once without --offline, or copy a store that has it",
-            )
+        check_room([wheel], store.root, unpacked=_UNPACKED * wheel.size)
         reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
         aside = dest.with_name(dest.name + "-file")
         try:
-            path = fetch_file(wheel, aside, offline=False, reporter=reporter)
+            path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
             unpack_wheel(path, dest / "files")
         finally:
             remove_tree(aside)
