@@ -37,3 +37,20 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
         if name.startswith("QBUILD_") and not name.startswith("QBUILD_TEST_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+
+
+_skipped: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember what was skipped."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(f"{report.nodeid}: {report.longrepr}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where every tool must be there (CI), a skipped test is a failure."""
+    if _skipped and os.environ.get("QBUILD_REQUIRE_TOOLS") and not hasattr(session.config, "workerinput"):
+        print("\nskipped, and QBUILD_REQUIRE_TOOLS forbids it:", *_skipped, sep="\n  ")
+        session.exitstatus = 1

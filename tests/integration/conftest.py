@@ -16,6 +16,27 @@ from qbuild.plan import wheel_step
 from qbuild.store import Store
 from support import small_project
 
+def _user_store() -> Store:
+    root = os.environ.get("QBUILD_TEST_STORE") or platformdirs.user_cache_dir(
+        "qbuild", appauthor=False
+    )
+    return Store(Path(root).absolute())
+
+
+def _offer_zig() -> None:
+    """Name the pinned compiler, and a cache it may fill, to the tests that compile something."""
+    from qbuild.builder import fetch_wheel
+
+    store = _user_store()
+    wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
+    entry = fetch_wheel(wheel, store, Plain(), offline=False)
+    os.environ["QBUILD_TEST_ZIG"] = str(entry.path / "files" / "ziglang" / "zig")
+    os.environ.setdefault("QBUILD_TEST_ZIG_CACHE", str(store.root / "cache" / "zig"))
+
+
+if "QBUILD_TEST_ZIG" not in os.environ:  # pytest-xdist's workers inherit it
+    _offer_zig()
+
 
 def link_tree(source: Path, dest: Path) -> None:
     """Copy by hard links; the files are read-only inputs."""
@@ -32,10 +53,7 @@ def link_tree(source: Path, dest: Path) -> None:
 @pytest.fixture(scope="session")
 def user_store() -> Store:
     """The machine's store: what real builds fill and later runs reuse."""
-    root = os.environ.get("QBUILD_TEST_STORE") or platformdirs.user_cache_dir(
-        "qbuild", appauthor=False
-    )
-    return Store(Path(root).absolute())
+    return _user_store()
 
 
 @pytest.fixture(scope="session")

@@ -33,13 +33,14 @@ def builds() -> list[tuple[str, str]]:
 def test_a_recipe_becomes_a_verified_zip(
     recipe: str, system: str, user_store: Store, tmp_path: Path
 ) -> None:
+    dist = Path(os.environ.get("QBUILD_TEST_DIST") or tmp_path)
     command = [
         sys.executable, "-m", "qbuild", "--recipe", recipe, "--os", system,
-        "--store", str(user_store.root), "--dist", str(tmp_path),
+        "--store", str(user_store.root), "--dist", str(dist),
     ]  # fmt: skip
     done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE)
     assert done.returncode == 0
-    (verdict_file,) = tmp_path.glob("*.verdict.json")
+    (verdict_file,) = dist.glob(f"llama-*-{recipe}-{system}-*.verdict.json")
     verdict = json.loads(verdict_file.read_text())
     failed = [c for c in verdict["checks"] if c["status"] == "failed"]
     assert not failed

@@ -233,7 +233,7 @@ def test_a_wine_that_does_not_work_is_an_error_not_a_pass(
         wine.wine_prefix(str(tmp_path / "wine64"), tmp_path / "p", None)
 
 
-@pytest.mark.build
+@pytest.mark.server
 @pytest.mark.wine
 @pytest.mark.qemu
 @pytest.mark.parametrize("system", ["linux", "windows"])
