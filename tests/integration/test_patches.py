@@ -407,6 +407,7 @@ def test_by_hand_and_by_qbuild_on_the_real_pin(
     from qbuild import resources
     from qbuild.lock import load_lock
     from qbuild.patches import known_series
+    from qbuild.patches.apply import run_series, scratch
     from qbuild.patches.export import requirements
     from qbuild.plan import SOURCE_FORMAT
     from qbuild.store import step_key
@@ -419,18 +420,20 @@ def test_by_hand_and_by_qbuild_on_the_real_pin(
         pytest.skip("the store does not have the pin; a build or `qbuild patch status` fetches it")
     repo = entry.path / "repo.git"
     root = resources.patches_dir()
+    clone = tmp_path / "by-hand"
+    made = run_git(
+        ["clone", "--quiet", "--shared", "--no-checkout", str(repo), str(clone)], tmp_path
+    )
+    assert made.rc == 0, made.err
     for name in known_series(root):
         series = load_series(root, name)
         group = [*requirements(root, series), series]
-        ours = apply_series(repo, pin.commit, group, tmp_path / name)
-        assert all(p.status == "clean" for p in ours.patches), [p.detail for p in ours.patches]
-        clone = tmp_path / f"{name}-hand"
-        made = run_git(
-            ["clone", "--quiet", "--shared", "--no-checkout", str(repo), str(clone)], tmp_path
-        )
-        assert made.rc == 0, made.err
-        assert run_git(["checkout", "--quiet", "--detach", pin.commit], clone).rc == 0
+        with scratch(repo, pin.commit) as bench:
+            ours = run_series(bench, pin.commit, group)
+            tree = bench.must(["rev-parse", "HEAD^{tree}"])
+        assert all(p.status == "clean" for p in ours), [p.detail for p in ours]
+        assert run_git(["checkout", "--quiet", "--force", "--detach", pin.commit], clone).rc == 0
         files = [str(root / one.name / p.file) for one in group for p in one.patches]
         done = run_git(["am", "--3way", *files], clone, env=HAND)
         assert done.rc == 0, done.err
-        assert run_git(["rev-parse", "HEAD^{tree}"], clone).text == ours.tree
+        assert run_git(["rev-parse", "HEAD^{tree}"], clone).text == tree
