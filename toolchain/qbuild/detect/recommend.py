@@ -5,6 +5,7 @@ Pure: facts come in, the rules are data (``toolchain/data/detect.toml``).
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -177,9 +178,8 @@ def _judge(card: GpuFacts, facts: Facts) -> _Card:
 
     text = capability_of(card)
     capability = None
-    if text and text.count(".") == 1 and text.replace(".", "").isdigit():
-        major, minor = text.split(".")
-        capability = (int(major), int(minor))
+    if match := re.fullmatch(r"([0-9]{1,2})\.([0-9])", text or ""):
+        capability = (int(match[1]), int(match[2]))
     # the driver that WSL shows is Windows' own, with Windows' numbers
     target = "windows" if facts.os == "windows" or facts.is_wsl else "linux"
     floor = table.driver_floor("12", target)

@@ -34,7 +34,8 @@ def _fits(cuda: str, compiler: str, release: str) -> bool | None:
 def cl_version(toolset: str) -> str:
     """Return the version of cl in a toolset: 14.39 holds 19.39 (Microsoft counts both in step)."""
     major, _, rest = toolset.partition(".")
-    return f"{int(major) + 5}.{rest.split('.')[0]}" if major.isdigit() and rest else toolset
+    known = major.isascii() and major.isdigit() and rest
+    return f"{int(major) + 5}.{rest.split('.')[0]}" if known else toolset
 
 
 def msvc_for_cuda(facts: Facts) -> Iterator[Hit]:
@@ -43,6 +44,8 @@ def msvc_for_cuda(facts: Facts) -> Iterator[Hit]:
 
     cuda = facts.cuda_version
     release = facts.msvc or (cl_version(facts.toolset) if facts.toolset else None)
+    if release and re.fullmatch(r"[0-9]{4}", release):
+        release = f"{release[:2]}.{release[2:]}"  # _MSC_VER
     if not cuda or not release or facts.toolchain in ("zig", "clang-cuda", "gcc", "clang"):
         return
     if _fits(cuda, "msvc", release) is not False:

@@ -35,7 +35,7 @@ class Finding:
     Args:
         id: Name of the diagnosis.
         severity: How bad it is.
-        found, why, mend, recipe: The words; ``{name}`` is filled by the check.
+        found, why, mend, recipe: The words; a check may have more exact ones.
         tier: 1 is told before 2, 2 before 3.
         patterns: Signatures in a log, on compact text.
         facts: Whether a check of facts can give it.
