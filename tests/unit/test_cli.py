@@ -121,9 +121,7 @@ def test_a_fault_in_qbuild_is_one_message_not_a_traceback(
         run(["version", "--debug"])
 
 
-def test_ctrl_c_is_130(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import qbuild.cli.version as module
 
     def interrupted(*args: object) -> int:

@@ -42,11 +42,11 @@ LATE = {"configure", "compile", "stage", "bundle"}
 @pytest.mark.parametrize(
     ("override", "steps"),
     [
-        ("build.targets=[\"llama-cli\"]", {"compile", "stage", "bundle"}),
+        ('build.targets=["llama-cli"]', {"compile", "stage", "bundle"}),
         ("build.linkage=static", LATE),
         ("build.type=RelWithDebInfo", LATE),
         ("target.cpu=x86-64-v2", LATE),
-        ("target.glibc=\"2.31\"", LATE),
+        ('target.glibc="2.31"', LATE),
         ("target.os=windows", LATE),
         ("build.options.GGML_LLAMAFILE=false", LATE),
         ("patches.series=[]", {"patch"} | LATE),
@@ -158,9 +158,7 @@ def test_cmakes_first_error_is_found() -> None:
 
 @pytest.mark.parametrize("shell", ["sh", "cmd", "ps1"])
 @pytest.mark.parametrize("system", ["linux", "windows"])
-def test_a_script_names_pin_patches_tools_and_targets(
-    lock: Lock, shell: str, system: str
-) -> None:
+def test_a_script_names_pin_patches_tools_and_targets(lock: Lock, shell: str, system: str) -> None:
     text = render(plan(lock, os=system), shell)
     for word in ("0c1e57098bba43ac29e6e3b677cdceebdd22334f", "windows-gnu", "ziglang==", "cmake",
                  "ninja", "llama-server", "GGML_AVX2"):  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,6 +69,7 @@ def facts_of(plan: Plan, patched: Entry, compiled: Entry) -> BundleFacts:
                     subject=subjects.get((s.name, p.file), p.file),
                     why=p.entry.why,
                     sha256=hashlib.sha256(p.mail.body).hexdigest(),
+                    probe=dataclasses.asdict(p.entry.probe),
                 )
                 for p in s.patches
             ),

@@ -43,12 +43,16 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchFacts:
-    """One applied patch: its file, its subject line, why it is there, its sha256."""
+    """One applied patch: its file, its subject line, why it is there, its sha256.
+
+    ``probe`` says how to see it in the binaries (the fields of ``qbuild.patches.Probe``).
+    """
 
     file: str
     subject: str
     why: str
     sha256: str
+    probe: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

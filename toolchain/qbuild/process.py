@@ -127,9 +127,7 @@ def run_logged(
             raise
 
 
-def _start(
-    command: Sequence[str], *, cwd: Path, env: Mapping[str, str]
-) -> subprocess.Popen[str]:
+def _start(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
     global _starting  # noqa: PLW0603 - read by the signal handler
     _starting = True
     try:

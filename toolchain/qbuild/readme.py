@@ -177,7 +177,7 @@ def _models(facts: BundleFacts) -> str:
         [
             _wrap(
                 "This build has no HTTPS: -hf, --model-url with https and other downloads by the "
-                "tools themselves are NOT available in it and end with `HTTPS is not supported`. "
+                "tools themselves are NOT available in it and end with a message that says so. "
                 "Fetch the model once with a browser (on the model's page: Files, then the "
                 "download arrow of a .gguf file), or from the terminal:"
             ),
