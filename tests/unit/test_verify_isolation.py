@@ -22,9 +22,7 @@ def fake_libc(unshare: int) -> SimpleNamespace:
         (SimpleNamespace, "this system has no network namespaces"),
     ],
 )
-def test_no_namespace_is_said(
-    monkeypatch: pytest.MonkeyPatch, libc: object, says: str
-) -> None:
+def test_no_namespace_is_said(monkeypatch: pytest.MonkeyPatch, libc: object, says: str) -> None:
     monkeypatch.setattr(sandbox_child, "_libc", libc)
     assert says in sandbox_child._enter_namespace()
 
