@@ -107,16 +107,16 @@ def test_a_program_within_its_level_is_accepted(
 
 
 ABOVE = {
-    "zmm": ("x86-64-v3", 'vaddps %%zmm1, %%zmm2, %%zmm0', "vaddps"),
-    "evex128": ("x86-64-v3", 'vaddps %%xmm17, %%xmm2, %%xmm0', "vaddps"),
-    "mask": ("x86-64-v3", 'kmovw %%eax, %%k1', "kmovw"),
-    "vnni": ("x86-64-v3", '%{vex%} vpdpbusd %%ymm1, %%ymm2, %%ymm0', "vpdpbusd"),
-    "bmi2": ("x86-64-v2", 'pdepq %%rax, %%rcx, %%rdx', "pdep"),
-    "bmi2-shift": ("x86-64-v2", 'shlxl %%eax, %%ecx, %%edx', "shlx"),
-    "fma": ("x86-64-v2", 'vfmadd231ps %%xmm1, %%xmm2, %%xmm0', "vfmadd231ps"),
-    "avx": ("x86-64-v2", 'vaddps %%xmm1, %%xmm2, %%xmm0', "vaddps"),
-    "f16c": ("x86-64-v2", 'vcvtph2ps %%xmm1, %%xmm0', "vcvtph2ps"),
-    "lzcnt": ("x86-64-v2", 'lzcntl %%eax, %%ecx', "lzcnt"),
+    "zmm": ("x86-64-v3", "vaddps %%zmm1, %%zmm2, %%zmm0", "vaddps"),
+    "evex128": ("x86-64-v3", "vaddps %%xmm17, %%xmm2, %%xmm0", "vaddps"),
+    "mask": ("x86-64-v3", "kmovw %%eax, %%k1", "kmovw"),
+    "vnni": ("x86-64-v3", "%{vex%} vpdpbusd %%ymm1, %%ymm2, %%ymm0", "vpdpbusd"),
+    "bmi2": ("x86-64-v2", "pdepq %%rax, %%rcx, %%rdx", "pdep"),
+    "bmi2-shift": ("x86-64-v2", "shlxl %%eax, %%ecx, %%edx", "shlx"),
+    "fma": ("x86-64-v2", "vfmadd231ps %%xmm1, %%xmm2, %%xmm0", "vfmadd231ps"),
+    "avx": ("x86-64-v2", "vaddps %%xmm1, %%xmm2, %%xmm0", "vaddps"),
+    "f16c": ("x86-64-v2", "vcvtph2ps %%xmm1, %%xmm0", "vcvtph2ps"),
+    "lzcnt": ("x86-64-v2", "lzcntl %%eax, %%ecx", "lzcnt"),
 }
 
 

@@ -148,9 +148,7 @@ def test_a_tool_that_cannot_be_started(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.skipif(not ZIG, reason="QBUILD_TEST_ZIG names no zig")
-@pytest.mark.parametrize(
-    ("cpu", "status"), [("x86-64-v2", "failed"), ("x86-64-v3", "passed")]
-)
+@pytest.mark.parametrize(("cpu", "status"), [("x86-64-v2", "failed"), ("x86-64-v3", "passed")])
 def test_an_older_cpu_refuses_newer_code(tmp_path: Path, cpu: str, status: str) -> None:
     """The stand-in uses AVX2 before it prints: Haswell runs it, Nehalem does not."""
     line = f"version: 0.5.0-dev (build 0, commit {COMMIT[:9]})\\n"
@@ -180,9 +178,7 @@ def test_an_older_cpu_refuses_newer_code(tmp_path: Path, cpu: str, status: str) 
     )  # fmt: skip
     if runners.find_qemu() is None:
         pytest.fail("qemu-user is not installed (ci/apt.txt lists it)")
-    checks = run_checks(
-        tmp_path / "bundle", target_os="linux", cpu_level=cpu, commit=COMMIT
-    )
+    checks = run_checks(tmp_path / "bundle", target_os="linux", cpu_level=cpu, commit=COMMIT)
     check = next(item for item in checks if item.id == "run.qemu.version")
     assert check.status == status, check
     if status == "failed":

@@ -69,9 +69,7 @@ class Verdict:
 
     def with_checks(self, more: Iterable[Check]) -> Verdict:
         """Return a verdict that has these checks as well."""
-        return Verdict(
-            zip_name=self.zip_name, sha256=self.sha256, checks=(*self.checks, *more)
-        )
+        return Verdict(zip_name=self.zip_name, sha256=self.sha256, checks=(*self.checks, *more))
 
     def raise_if_failed(self) -> None:
         """Raise for the first failures.

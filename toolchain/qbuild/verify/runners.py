@@ -104,9 +104,7 @@ def _in_wine(scratch: Path, cache_dir: Path | None) -> Runner | None:
     return Runner(id="wine", label="Wine", prefix=(loader,), env=env, slowdown=3)
 
 
-def _direct(
-    target_os: str, cpu_level: str, host_os: str, in_wine: Runner | None
-) -> Runner | Check:
+def _direct(target_os: str, cpu_level: str, host_os: str, in_wine: Runner | None) -> Runner | Check:
     """Return the way to run on this machine's CPU."""
     if lacking := host_lacks(cpu_level):
         return not_run("run.native", "runs on this machine", f"its CPU has no {lacking}")

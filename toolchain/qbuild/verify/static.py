@@ -208,9 +208,11 @@ def _papers(bundle: Bundle) -> Iterator[Check]:
     title = "files are those of the manifest"
     if manifest is None:
         missing = not_run("manifest", title, _NO_MANIFEST)
-        yield judge("manifest", title, [bundle.manifest_problem]) if (
-            bundle.manifest_problem
-        ) else missing
+        yield (
+            judge("manifest", title, [bundle.manifest_problem])
+            if (bundle.manifest_problem)
+            else missing
+        )
         yield not_run("provenance", "provenance fits the files", _NO_MANIFEST)
         yield not_run("sbom", "the SBOM parses", _NO_MANIFEST)
         return

@@ -193,9 +193,7 @@ def _help_step(wanted: Sequence[Wanted]) -> Callable[[Programs, Runner], list[st
                 ran = programs.execute(runner, [str(program), "--help"])
                 texts[item.program] = ran.stdout + ran.stderr
             if item.text not in texts[item.program]:
-                problems.append(
-                    f"{program.name}: --help lacks {item.text!r} of patch {item.patch}"
-                )
+                problems.append(f"{program.name}: --help lacks {item.text!r} of patch {item.patch}")
         return problems
 
     return find
