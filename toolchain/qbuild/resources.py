@@ -35,11 +35,6 @@ def lockfile() -> Path:
     return data_root() / "qbuild.lock"
 
 
-def cmake_dir() -> Path:
-    """Return the folder of the CMake files that qbuild hands to CMake."""
-    return data_root() / "toolchain" / "cmake"
-
-
 def data_dir() -> Path:
     """Return the folder of the committed tables."""
     return data_root() / "toolchain" / "data"
