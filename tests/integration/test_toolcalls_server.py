@@ -15,6 +15,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -37,7 +38,14 @@ openai = pytest.importorskip("openai")
 CASES = Path(__file__).parent.parent / "data" / "toolcalls" / "cases.json"
 DATA = json.loads(CASES.read_text(encoding="utf-8"))
 TOOLS = DATA["tools"]
-TAGS = ("<tool_call>", "</tool_call>", "<|tool_call_start|>", "<|tool_call_end|>", "<think>", "</think>")
+TAGS = (
+    "<tool_call>",
+    "</tool_call>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<think>",
+    "</think>",
+)
 XML, HERMES = "Qwen3.5-4B.jinja", "Qwen-Qwen3-0.6B.jinja"
 NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 Message = dict[str, Any]
@@ -91,8 +99,23 @@ class Server:
         with log.open("wb") as out:
             self.process = subprocess.Popen(
                 [
-                    str(binary), "-m", str(model), "--host", "127.0.0.1", "--port", str(self.port),
-                    "-c", "8192", "-np", "1", "--no-warmup", "-t", "1", "--temp", "0.8", *flags,
+                    str(binary),
+                    "-m",
+                    str(model),
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(self.port),
+                    "-c",
+                    "8192",
+                    "-np",
+                    "1",
+                    "--no-warmup",
+                    "-t",
+                    "1",
+                    "--temp",
+                    "0.8",
+                    *flags,
                 ],
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -105,7 +128,9 @@ class Server:
                 if r.status == 200:
                     return
             time.sleep(0.05)
-        raise AssertionError("the server did not come up: " + log.read_text(errors="replace")[-2000:])
+        raise AssertionError(
+            "the server did not come up: " + log.read_text(errors="replace")[-2000:]
+        )
 
     def stop(self) -> None:
         """Stop it; it must still have been alive."""
@@ -161,7 +186,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(binary: Path, tmp_path: Path, script: Any, template: str, *flags: str, **more: Any) -> Iterator[Server]:
+def serving(
+    binary: Path, tmp_path: Path, script: Any, template: str, *flags: str, **more: Any
+) -> Iterator[Server]:
     """Run a server whose model says the script."""
     model = tmp_path / "scripted.gguf"
     more.setdefault("specials", TAGS)
@@ -226,7 +253,10 @@ def test_case(case: dict[str, Any], server_bin: Path, templates: Path, tmp_path:
         whole = server.ask(stream=False, **more)
         streamed = server.ask(stream=True, **more)
         assert (whole.content, whole.reasoning, whole.calls, whole.finish) == (
-            streamed.content, streamed.reasoning, streamed.calls, streamed.finish,
+            streamed.content,
+            streamed.reasoning,
+            streamed.calls,
+            streamed.finish,
         )
         check(case, whole)
         # the conversation goes on, whatever the answer was
@@ -244,14 +274,19 @@ def test_case(case: dict[str, Any], server_bin: Path, templates: Path, tmp_path:
         server.ask(
             stream=False,
             messages=[
-                {"role": "user", "content": "hi"}, message, *results,
+                {"role": "user", "content": "hi"},
+                message,
+                *results,
                 {"role": "user", "content": "go on"},
             ],
             max_tokens=2,
         )
 
 
-@pytest.mark.parametrize("template", ["Qwen3-Coder.jinja", XML, HERMES, "Qwen-Qwen2.5-7B-Instruct.jinja", "Qwen-QwQ-32B.jinja"])
+@pytest.mark.parametrize(
+    "template",
+    ["Qwen3-Coder.jinja", XML, HERMES, "Qwen-Qwen2.5-7B-Instruct.jinja", "Qwen-QwQ-32B.jinja"],
+)
 def test_history(template: str, server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """Malformed arguments of an earlier call do not make a request fail."""
     text = (templates / template).read_text(encoding="utf-8")
@@ -260,7 +295,11 @@ def test_history(template: str, server_bin: Path, templates: Path, tmp_path: Pat
             call = {"name": "read", "arguments": case["arguments"]}
             messages: list[Message] = [
                 {"role": "user", "content": "hi"},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function", "function": call}]},
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [{"id": "c1", "type": "function", "function": call}],
+                },
                 {"role": "tool", "tool_call_id": "c1", "content": "done"},
                 {"role": "user", "content": "go on"},
             ]
@@ -277,24 +316,40 @@ def test_history(template: str, server_bin: Path, templates: Path, tmp_path: Pat
 def apply_template(server: Server, messages: list[Message]) -> str:
     """Return the prompt that the server makes."""
     body = json.dumps({"messages": messages, "tools": TOOLS, **NO_THINKING}).encode()
-    request = urllib.request.Request(server.base + "/apply-template", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        server.base + "/apply-template", body, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request) as response:
         return str(json.load(response)["prompt"])
 
 
-CALL_XML = "<tool_call>\n<function=read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n</tool_call>"
+CALL_XML = (
+    "<tool_call>\n<function=read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n</tool_call>"
+)
 CALL_JSON = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 
 
-@pytest.mark.parametrize(("template", "call"), [(XML, CALL_XML), ("Qwen3-Coder.jinja", CALL_XML), (HERMES, CALL_JSON)])
+@pytest.mark.parametrize(
+    ("template", "call"), [(XML, CALL_XML), ("Qwen3-Coder.jinja", CALL_XML), (HERMES, CALL_JSON)]
+)
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
-def test_tool_choice(template: str, call: str, choice: str, server_bin: Path, templates: Path, tmp_path: Path) -> None:
+def test_tool_choice(
+    template: str, call: str, choice: str, server_bin: Path, templates: Path, tmp_path: Path
+) -> None:
     """All three ways to choose, with the grammar awake, with and without the flag."""
     wanted: Any = choice
     if choice == "named":
         wanted = {"type": "function", "function": {"name": "read"}}
     text = (templates / template).read_text(encoding="utf-8")
-    script = [b"<tool_call>", *scripted_gguf.split(call.removeprefix("<tool_call>").removesuffix("</tool_call>").encode(), __import__("random").Random(3), set()), b"</tool_call>"]
+    script = [
+        b"<tool_call>",
+        *scripted_gguf.split(
+            call.removeprefix("<tool_call>").removesuffix("</tool_call>").encode(),
+            random.Random(3),
+            set(),
+        ),
+        b"</tool_call>",
+    ]
     for flags in ((), ("--tool-call-parser",)):
         with serving(server_bin, tmp_path, {"\n": script}, text, *flags) as server:
             for stream in (False, True):
@@ -306,7 +361,9 @@ def test_tool_choice(template: str, call: str, choice: str, server_bin: Path, te
 
 def test_tool_choice_none(server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """With tool_choice none a call stays text."""
-    with serving(server_bin, tmp_path, CALL_XML, (templates / XML).read_text(encoding="utf-8")) as server:
+    with serving(
+        server_bin, tmp_path, CALL_XML, (templates / XML).read_text(encoding="utf-8")
+    ) as server:
         for stream in (False, True):
             answer = server.ask(stream=stream, tool_choice="none")
             assert answer.calls == []
@@ -318,7 +375,9 @@ def test_second_turn_with_the_result(server_bin: Path, templates: Path, tmp_path
     template = (templates / "Qwen3-Coder.jinja").read_text(encoding="utf-8")
     end = "{{- '<|im_start|>assistant\\n' }}"
     assert end in template
-    template = template.replace(end, end + "{%- if messages[-1].role == 'tool' %}{{- ' ' }}{%- endif %}")
+    template = template.replace(
+        end, end + "{%- if messages[-1].role == 'tool' %}{{- ' ' }}{%- endif %}"
+    )
     scripts = {"\n": CALL_XML, " ": "It holds one line."}
     with serving(server_bin, tmp_path, scripts, template) as server:
         for stream in (False, True):
@@ -327,7 +386,17 @@ def test_second_turn_with_the_result(server_bin: Path, templates: Path, tmp_path
             name, arguments = first.calls[0]
             messages: list[Message] = [
                 {"role": "user", "content": "hi"},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}]},
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [
+                        {
+                            "id": "c",
+                            "type": "function",
+                            "function": {"name": name, "arguments": arguments},
+                        }
+                    ],
+                },
                 {"role": "tool", "tool_call_id": "c", "content": "one line"},
             ]
             second = server.ask(stream=stream, messages=messages)
@@ -339,20 +408,42 @@ def test_second_turn_with_the_result(server_bin: Path, templates: Path, tmp_path
 def test_parallel_calls(server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """Four calls in one answer, three of them malformed in different ways."""
     text = (
-        "Now.\n" + CALL_XML.replace("\n</parameter>", "</parameter>") + "\n" + CALL_XML.replace("a.txt", "b.txt").replace("</function>\n", "") + "\n"
-        + CALL_XML.replace("a.txt", "c.txt") + "\n" + CALL_JSON.replace("a.txt", "d.txt").replace("}}", "},}")
+        "Now.\n"
+        + CALL_XML.replace("\n</parameter>", "</parameter>")
+        + "\n"
+        + CALL_XML.replace("a.txt", "b.txt").replace("</function>\n", "")
+        + "\n"
+        + CALL_XML.replace("a.txt", "c.txt")
+        + "\n"
+        + CALL_JSON.replace("a.txt", "d.txt").replace("}}", "},}")
     )
-    with serving(server_bin, tmp_path, text, (templates / XML).read_text(encoding="utf-8"), longest=14) as server:
+    with serving(
+        server_bin, tmp_path, text, (templates / XML).read_text(encoding="utf-8"), longest=14
+    ) as server:
         for stream in (False, True):
             answer = server.ask(stream=stream, parallel_tool_calls=True)
-            assert [c["arguments"]["path"] for c in answer.parsed()] == ["a.txt", "b.txt", "c.txt", "d.txt"]
+            assert [c["arguments"]["path"] for c in answer.parsed()] == [
+                "a.txt",
+                "b.txt",
+                "c.txt",
+                "d.txt",
+            ]
             assert answer.content == "Now.\n"
 
 
 def test_twenty_clients(server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """Twenty at once, half of them streaming, all get the same."""
     case = next(c for c in DATA["cases"] if c["id"] == "xml-close-without-newline-two-calls")
-    with serving(server_bin, tmp_path, case["text"], (templates / XML).read_text(encoding="utf-8"), "-np", "4", "-c", "32768") as server:
+    with serving(
+        server_bin,
+        tmp_path,
+        case["text"],
+        (templates / XML).read_text(encoding="utf-8"),
+        "-np",
+        "4",
+        "-c",
+        "32768",
+    ) as server:
         with concurrent.futures.ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda k: server.ask(stream=k % 2 == 0), range(20)))
         for answer in answers:
@@ -366,7 +457,9 @@ def test_other_apis(server_bin: Path, templates: Path, tmp_path: Path) -> None:
 
     def post(server: Server, path: str, body: dict[str, Any]) -> str:
         data = json.dumps({**body, **NO_THINKING}).encode()
-        request = urllib.request.Request(server.base + path, data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            server.base + path, data, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request) as response:
             return str(response.read().decode())
 
@@ -381,12 +474,28 @@ def test_other_apis(server_bin: Path, templates: Path, tmp_path: Path) -> None:
         assert "response.function_call_arguments.delta" in events
         assert "response.completed" in events
 
-        tools = [{"name": t["function"]["name"], "description": "", "input_schema": t["function"]["parameters"]} for t in TOOLS]
-        body = {"model": "m", "max_tokens": 400, "messages": [{"role": "user", "content": "hi"}], "tools": tools}
+        tools = [
+            {
+                "name": t["function"]["name"],
+                "description": "",
+                "input_schema": t["function"]["parameters"],
+            }
+            for t in TOOLS
+        ]
+        body = {
+            "model": "m",
+            "max_tokens": 400,
+            "messages": [{"role": "user", "content": "hi"}],
+            "tools": tools,
+        }
         message = json.loads(post(server, "/v1/messages", body))
         assert message["stop_reason"] == "tool_use"
         use = next(block for block in message["content"] if block["type"] == "tool_use")
-        assert (use["name"], use["input"], use["reason"]) == ("read", {"path": "a.txt"}, case["reason"])
+        assert (use["name"], use["input"], use["reason"]) == (
+            "read",
+            {"path": "a.txt"},
+            case["reason"],
+        )
         events = post(server, "/v1/messages", {**body, "stream": True})
         assert '"stop_reason":"tool_use"' in events
         assert "input_json_delta" in events
@@ -394,8 +503,12 @@ def test_other_apis(server_bin: Path, templates: Path, tmp_path: Path) -> None:
 
 def test_invalid_utf8(server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """Bytes that are no UTF-8, in a value and in prose, become U+FFFD and nothing fails."""
-    script = b"caf\xc3\xa9 \xff!\n" + CALL_XML.encode().replace(b"a.txt", b"a\xf0\x9f\x98b\xc3\xa9.txt")
-    with serving(server_bin, tmp_path, script, (templates / XML).read_text(encoding="utf-8")) as server:
+    script = b"caf\xc3\xa9 \xff!\n" + CALL_XML.encode().replace(
+        b"a.txt", b"a\xf0\x9f\x98b\xc3\xa9.txt"
+    )
+    with serving(
+        server_bin, tmp_path, script, (templates / XML).read_text(encoding="utf-8")
+    ) as server:
         answers = [server.ask(stream=stream) for stream in (False, True)]
         for answer in answers:
             assert answer.parsed()[0]["name"] == "read"
@@ -410,7 +523,10 @@ def test_with_the_grammar_awake(server_bin: Path, templates: Path, tmp_path: Pat
         text = (templates / template).read_text(encoding="utf-8")
         call = CALL_JSON if template == HERMES else CALL_XML
         spoilt = call.removeprefix("<tool_call>").replace("read", "nope")
-        script = [b"<tool_call>", *scripted_gguf.split(spoilt.encode(), __import__("random").Random(5), set())]
+        script = [
+            b"<tool_call>",
+            *scripted_gguf.split(spoilt.encode(), random.Random(5), set()),
+        ]
         with serving(server_bin, tmp_path, {"\n": script}, text) as server:
             for stream in (False, True):
                 answer = server.ask(stream=stream, max_tokens=80)
@@ -421,21 +537,29 @@ def test_start_up_line(server_bin: Path, templates: Path, tmp_path: Path) -> Non
     """The number of control tokens: from the vocabulary, or as the metadata lists them."""
     text = (templates / XML).read_text(encoding="utf-8")
     for metadata, count in (({}, len(TAGS)), ({"qwen3.control_token_ids": [257, 258, 260]}, 3)):
-        with serving(server_bin, tmp_path, "Hello there.", text, "--tool-call-parser", metadata=metadata) as server:
+        with serving(
+            server_bin, tmp_path, "Hello there.", text, "--tool-call-parser", metadata=metadata
+        ) as server:
             log = server.log.read_text(errors="replace")
         assert f"tool-call parser (MTP) initialized with {count} control tokens" in log
 
 
 def test_without_the_flag_no_line(server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """Without the flag the parser says nothing."""
-    with serving(server_bin, tmp_path, "Hello there.", (templates / XML).read_text(encoding="utf-8")) as server:
+    with serving(
+        server_bin, tmp_path, "Hello there.", (templates / XML).read_text(encoding="utf-8")
+    ) as server:
         assert "tool-call parser (MTP)" not in server.log.read_text(errors="replace")
 
 
 @pytest.fixture
 def cli_bin(server_bin: Path) -> Path:
     """The llama-cli beside the server."""
-    cli = Path(os.environ.get("QBUILD_TEST_CLI", str(server_bin.with_name("llama-cli" + server_bin.suffix))))
+    cli = Path(
+        os.environ.get(
+            "QBUILD_TEST_CLI", str(server_bin.with_name("llama-cli" + server_bin.suffix))
+        )
+    )
     if not cli.exists():
         pytest.skip("there is no llama-cli beside the server")
     return cli
@@ -444,11 +568,36 @@ def cli_bin(server_bin: Path) -> Path:
 def test_cli_prints_the_call(cli_bin: Path, templates: Path, tmp_path: Path) -> None:
     """llama-cli prints the block, with name, arguments and reason."""
     case = next(c for c in DATA["cases"] if c["id"] == "mtp-plain")
-    model = scripted_gguf.write(tmp_path / "m.gguf", case["text"], (templates / XML).read_text(encoding="utf-8"), specials=TAGS)
+    model = scripted_gguf.write(
+        tmp_path / "m.gguf",
+        case["text"],
+        (templates / XML).read_text(encoding="utf-8"),
+        specials=TAGS,
+    )
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps(TOOLS), encoding="utf-8")
-    flags = ["-p", "hi", "-st", "--tool-call-format", "mtp", "--tool-call-tools", str(tools), "-c", "4096", "--no-warmup", "-rea", "off"]
-    done = subprocess.run([str(cli_bin), "-m", str(model), *flags], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+    flags = [
+        "-p",
+        "hi",
+        "-st",
+        "--tool-call-format",
+        "mtp",
+        "--tool-call-tools",
+        str(tools),
+        "-c",
+        "4096",
+        "--no-warmup",
+        "-rea",
+        "off",
+    ]
+    done = subprocess.run(
+        [str(cli_bin), "-m", str(model), *flags],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
     assert "TOOL CALL DETECTED" in said
@@ -459,31 +608,113 @@ def test_cli_prints_the_call(cli_bin: Path, templates: Path, tmp_path: Path) -> 
 
 
 def test_dump_metadata(cli_bin: Path, server_bin: Path, templates: Path, tmp_path: Path) -> None:
-    """Every key, type and value; long arrays shortened, whole as JSON; a file without tensors will do."""
+    """Every key, type and value; long arrays shortened, whole as JSON; no tensor is read."""
     import gguf
 
-    model = scripted_gguf.write(tmp_path / "m.gguf", "Hello there.", (templates / XML).read_text(encoding="utf-8"))
-    fields = [f for name, f in gguf.GGUFReader(model).fields.items() if not name.startswith("GGUF.")]
+    model = scripted_gguf.write(
+        tmp_path / "m.gguf", "Hello there.", (templates / XML).read_text(encoding="utf-8")
+    )
+    fields = [
+        f for name, f in gguf.GGUFReader(model).fields.items() if not name.startswith("GGUF.")
+    ]
     for binary in (cli_bin, server_bin):
-        done = subprocess.run([str(binary), "-m", str(model), "--dump-metadata"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [str(binary), "-m", str(model), "--dump-metadata"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert [line.split(" ")[0] for line in lines] == [f.name for f in fields]
-        assert any(line.startswith("tokenizer.ggml.tokens str[") and line.endswith(", ...]") for line in lines)
-        whole = subprocess.run([str(binary), "-m", str(model), "--dump-metadata=json"], capture_output=True, text=True, timeout=60, check=True)
+        assert any(
+            line.startswith("tokenizer.ggml.tokens str[") and line.endswith(", ...]")
+            for line in lines
+        )
+        whole = subprocess.run(
+            [str(binary), "-m", str(model), "--dump-metadata=json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         dumped = json.loads(whole.stdout)
-        assert dumped["tokenizer.ggml.tokens"]["value"] == fields_value(fields, "tokenizer.ggml.tokens")
+        assert dumped["tokenizer.ggml.tokens"]["value"] == fields_value(
+            fields, "tokenizer.ggml.tokens"
+        )
         assert dumped["general.architecture"] == {"type": "str", "value": "qwen3"}
-        missing = subprocess.run([str(binary), "-m", str(tmp_path / "none.gguf"), "--dump-metadata"], capture_output=True, text=True, timeout=60, check=False)
+        missing = subprocess.run(
+            [str(binary), "-m", str(tmp_path / "none.gguf"), "--dump-metadata"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert missing.returncode == 1
     # no tensor is read: the file may end where they start
     data = model.read_bytes()
     headless = tmp_path / "headless.gguf"
     headless.write_bytes(data[: len(data) - 4096])
-    done = subprocess.run([str(cli_bin), "-m", str(headless), "--dump-metadata"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [str(cli_bin), "-m", str(headless), "--dump-metadata"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert "general.architecture str" in done.stdout
 
 
 def fields_value(fields: list[Any], name: str) -> Any:
     """Return a key's value."""
     return next(f for f in fields if f.name == name).contents()
+
+
+def test_text_behind_a_call_in_the_anthropic_api(
+    server_bin: Path, templates: Path, tmp_path: Path
+) -> None:
+    """Blocks of a stream have their own numbers, in the order in which they come."""
+    text = (templates / XML).read_text(encoding="utf-8")
+    script = f"{CALL_XML}\nDone with a.\n{CALL_JSON.replace('a.txt', 'b.txt')}"
+    tools = [
+        {
+            "name": tool["function"]["name"],
+            "description": "",
+            "input_schema": tool["function"]["parameters"],
+        }
+        for tool in TOOLS
+    ]
+    body = {
+        "model": "m",
+        "max_tokens": 400,
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": tools,
+        "stream": True,
+        **NO_THINKING,
+    }
+    with serving(server_bin, tmp_path, script, text, longest=14) as server:
+        request = urllib.request.Request(
+            server.base + "/v1/messages",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as response:
+            lines = response.read().decode().splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    started: dict[int, str] = {}
+    pieces: dict[int, str] = {}
+    for event in events:
+        if event["type"] == "content_block_start":
+            assert event["index"] not in started
+            started[event["index"]] = event["content_block"]["type"]
+        if event["type"] == "content_block_delta":
+            delta = event["delta"]
+            piece = delta.get("text", "") + delta.get("partial_json", "")
+            pieces[event["index"]] = pieces.get(event["index"], "") + piece
+    stopped = [event["index"] for event in events if event["type"] == "content_block_stop"]
+    assert started == {0: "tool_use", 1: "text", 2: "tool_use"}
+    assert sorted(stopped) == [0, 1, 2]
+    assert json.loads(pieces[0]) == {"path": "a.txt"}
+    assert json.loads(pieces[2]) == {"path": "b.txt"}
+    assert pieces[1].strip() == "Done with a."
