@@ -156,6 +156,9 @@ class Builder:
         names = ", ".join(s.name for s in self.plan.series) or "nothing"
         self.reporter.say(f"patch: {names}")
         tree = apply_series(repo, self.plan.pin.commit, self.plan.series, dest / "tree")
+        for applied in tree.patches:
+            if applied.status != "clean":
+                self.reporter.say(f"patch: {applied.series}/{applied.file}: {applied.status}")
         return {
             "commit": tree.commit,
             "tree": tree.tree,
