@@ -321,9 +321,11 @@ class Builder:
 
             status = process.run_logged(command, cwd=work, env=env, log=log, on_line=follow)
         if status != 0:
+            text = "\n".join(lines)
             raise ConfigureError(
-                f"CMake failed: {cmake.first_error(chr(10).join(lines))}",
+                f"CMake failed: {cmake.first_error(text)}",
                 where=f"full log: {log}",
+                fix=ninja.advice(text),
             )
         cache_text = (work / "build" / "CMakeCache.txt").read_text(encoding="utf-8")
         cmake.check_options_known(entries, cache_text, plan.recipe)

@@ -63,7 +63,7 @@ def build(
         raise CompileError(
             f"the build failed: {first_error(text)}",
             where=f"full log: {log}",
-            fix=_advice(text),
+            fix=advice(text),
         )
 
 
@@ -90,12 +90,12 @@ def first_error(log: str) -> str:
     return "\n  ".join(lines[-3:]) or "ninja said nothing"
 
 
-def _advice(log: str) -> str | None:
-    if "Killed" in log or "out of memory" in log.lower():
-        return "a compiler ran out of memory: run again with fewer --jobs"
-    if "No space left on device" in log:
-        return "the disk is full: free some space and run again; finished files are kept"
-    return None
+def advice(log: str) -> str | None:
+    """Return what the doctor makes of a failed log, or nothing when it knows no such failure."""
+    from qbuild.doctor import explain
+
+    found = explain(log)
+    return found[0].short() if found else None
 
 
 def read_log(build_dir: Path) -> tuple[Edge, ...]:

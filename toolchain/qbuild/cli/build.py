@@ -32,6 +32,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Build, verify and deliver the zip."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    if not (args.name or args.recipe):
+        _take_detected(args, reporter)
     plan = make_plan(args)
     dist = Path(args.dist).absolute()
     done = up_to_date(plan, dist)
@@ -63,6 +65,27 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     record = deliver(plan, zip_path, dist, verdict, builder.record)
     _tell(args, plan, dist, record, fresh=True, verdict=verdict)
     return 0
+
+
+def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
+    """Name the recipe that fits this machine when the command line names none.
+
+    Raises:
+        UsageError: None of the recipes fits.
+    """
+    from qbuild.cli.doctor import this_machine
+    from qbuild.detect import recommend
+    from qbuild.recipe.load import known_recipes
+
+    found = recommend(this_machine(args), tuple(known_recipes()))
+    if found.recipe is None:
+        raise UsageError(
+            "no recipe named, and none fits this machine",
+            where="; ".join(found.reasons) or None,
+            fix="name one for another machine, e.g. `qbuild --recipe avx2`; see `qbuild list`",
+        )
+    args.recipe, args.os = found.recipe, args.os or found.os
+    reporter.say(f"no recipe named; this machine fits `{found.recipe}`: {'; '.join(found.reasons)}")
 
 
 def origins(args: argparse.Namespace) -> tuple[str, ...]:

@@ -55,12 +55,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     words = list(argv)
     name = _command_in(words)
-    if not words or words in (["-h"], ["--help"], ["help"]):
+    if words in (["-h"], ["--help"], ["help"]):
         words, name = ["--help"], None
     elif words in (["-V"], ["--version"]):
         words, name = ["version"], "version"
     elif name is None:
-        # `qbuild --recipe avx2` and `qbuild avx2` mean `qbuild build …`
+        # `qbuild --recipe avx2` and `qbuild avx2` mean `qbuild build …`; with no recipe at all
+        # it builds what fits this machine.
         words, name = ["build", *words], "build"
     else:
         words.remove(name)
@@ -68,7 +69,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="qbuild",
         description="Turns a recipe for a machine into a verified, reproducible llama.cpp zip.",
-        epilog="`qbuild --recipe avx2` is short for `qbuild build --recipe avx2`. "
+        epilog="`qbuild --recipe avx2` is short for `qbuild build --recipe avx2`; plain `qbuild` "
+        "builds the recipe that `qbuild detect` names. "
         "Exit codes: see docs/reference/exit-codes.md.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"qbuild {__version__}")
