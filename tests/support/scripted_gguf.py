@@ -27,9 +27,7 @@ def byte_tokens() -> list[str]:
     return [chr(b) if b in printable else chr(next(stand_ins)) for b in range(256)]
 
 
-def split(
-    text: bytes, rng: random.Random, taken: set[bytes], longest: int = 9
-) -> list[bytes]:
+def split(text: bytes, rng: random.Random, taken: set[bytes], longest: int = 9) -> list[bytes]:
     """Cut a text into pieces of two or more bytes that are all different.
 
     Args:
