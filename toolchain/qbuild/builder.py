@@ -17,8 +17,8 @@ from typing import Any
 from qbuild import cmake, host, ninja, process
 from qbuild.console import Reporter
 from qbuild.errors import ConfigureError, StoreError, ToolchainError
-from qbuild.lock import WheelPin
-from qbuild.plan import Plan, Step, wheel_step
+from qbuild.lock import SourcePin, WheelPin
+from qbuild.plan import Plan, Step, source_step, wheel_step
 from qbuild.store import Entry, Store, remove_tree, write_atomically
 from qbuild.toolchains.base import Prepared
 
@@ -93,7 +93,16 @@ class Builder:
 
     def source(self) -> Entry:
         """Return the repository that holds the pinned commit."""
-        return self._ensure(self.plan.source, self._make_source)
+        if self.plan.source.key not in self._entries:
+            self._entries[self.plan.source.key] = fetch_pin(
+                self.plan.pin,
+                self.store,
+                self.reporter,
+                origins=self.options.origins,
+                offline=self.options.offline,
+                record=self.record,
+            )
+        return self._entries[self.plan.source.key]
 
     def wheel(self, wheel: WheelPin) -> Entry:
         """Return an unpacked wheel."""
@@ -131,21 +140,6 @@ class Builder:
         return self._entries[step.key]
 
     # -- fetch ------------------------------------------------------------------------------
-
-    def _make_source(self, dest: Path) -> Mapping[str, Any]:
-        from qbuild.source import fetch_source
-
-        pin = self.plan.pin
-        self.reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
-        fetched = fetch_source(
-            pin,
-            dest / "repo.git",
-            origins=self.options.origins,
-            offline=self.options.offline,
-            reporter=self.reporter,
-        )
-        self.record.origin = fetched.origin
-        return {"commit": fetched.commit, "tree": fetched.tree}
 
     # -- patch ------------------------------------------------------------------------------
 
@@ -401,6 +395,35 @@ def ensure(
     return entry
 
 
+def fetch_pin(
+    pin: SourcePin,
+    store: Store,
+    reporter: Reporter,
+    *,
+    origins: Sequence[str],
+    offline: bool,
+    record: Record | None = None,
+) -> Entry:
+    """Return the store's repository (``repo.git``) that holds a pinned commit.
+
+    Raises:
+        OriginError: No origin delivers it, or one delivers something else.
+    """
+    from qbuild.source import fetch_source
+
+    kept = record or Record()
+
+    def make(dest: Path) -> Mapping[str, Any]:
+        reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
+        fetched = fetch_source(
+            pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
+        )
+        kept.origin = fetched.origin
+        return {"commit": fetched.commit, "tree": fetched.tree}
+
+    return ensure(source_step(pin), make, store, reporter, kept)
+
+
 def fetch_wheel(
     wheel: WheelPin,
     store: Store,
@@ -459,6 +482,6 @@ def _compiler_version(build: Path) -> str:
     return "unknown"
 
 
-def _download_size(pin: Any) -> str:
+def _download_size(pin: SourcePin) -> str:
     size = pin.sdist.size if pin.sdist else 0
     return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"

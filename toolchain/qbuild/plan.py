@@ -142,7 +142,7 @@ def make_plan(
     tools = tuple(lock.wheel(project, host) for project in BUILD_TOOLS)
     wheels = (*tools, *toolchain.wheels(recipe, lock, host))
 
-    source = _step("source", {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree})
+    source = source_step(pin)
     wheel_steps = {wheel.project: wheel_step(wheel) for wheel in wheels}
     patch = _step(
         "patch",
@@ -200,6 +200,11 @@ def make_plan(
         bundle=bundle,
         zip_name=name,
     )
+
+
+def source_step(pin: SourcePin) -> Step:
+    """Return the step that fetches a pinned commit."""
+    return _step("source", {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree})
 
 
 def _layout(toolchain: Toolchain, recipe: Recipe) -> dict[str, Any]:

@@ -135,30 +135,18 @@ def _source_repo(args: argparse.Namespace, reporter: Reporter) -> tuple[Path, st
 
 
 def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Path, str]:
-    """Return the store's repository of a pin, the same that builds use, and its commit."""
-    from qbuild.builder import Record, ensure
-    from qbuild.cli.build import origins
-    from qbuild.plan import SOURCE_FORMAT, Step
-    from qbuild.store import step_key
+    from qbuild.builder import fetch_pin
+    from qbuild.config import source_origins
 
     pin = load_lock(args).source(name)
-    inputs = {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree}
-    step = Step(kind="source", label="source", key=step_key("source", inputs), inputs=inputs)
-
-    def make(dest: Path) -> dict[str, Any]:
-        from qbuild.source import fetch_source
-
-        reporter.say(f"fetch: {pin.name} {pin.commit[:9]}")
-        got = fetch_source(
-            pin,
-            dest / "repo.git",
-            origins=origins(args),
-            offline=args.offline,
-            reporter=reporter,
-        )
-        return {"commit": got.commit, "tree": got.tree}
-
-    return ensure(step, make, store(args), reporter, Record()).path / "repo.git", pin.commit
+    entry = fetch_pin(
+        pin,
+        store(args),
+        reporter,
+        origins=source_origins(args.origin),
+        offline=args.offline,
+    )
+    return entry.path / "repo.git", pin.commit
 
 
 def _other_repo(
