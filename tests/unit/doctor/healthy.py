@@ -52,6 +52,12 @@ FACTS: dict[str, dict[str, Any]] = {
         "long_paths_enabled": True,
         "code_page": 1252,
     },
+    "strawberry perl first, but visual studio picks the compiler": {
+        "os": "windows",
+        "cuda": "12.4",
+        "path": ["C:\\Strawberry\\c\\bin", "C:\\VS\\bin"],
+        "generator": "Visual Studio 17 2022",
+    },
     "utf-8 windows with a chinese user": {
         "os": "windows",
         "build_root": "C:\\Users\\éé\\AppData\\Local\\qbuild",

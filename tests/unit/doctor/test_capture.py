@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -200,6 +201,21 @@ def test_a_linux_machine() -> None:
     assert facts.cwd == "/mnt/c/xxxx/xxx"
     assert facts.path == ("/usr/bin",)
     assert "no-git" in [each.id for each in examine(facts)]
+
+
+def test_proxies_that_agree() -> None:
+    machine = linux()
+    machine.variables["HTTPS_PROXY"] = machine.variables["https_proxy"]
+    facts = capture_of(machine)
+    assert facts.proxy == ("https_proxy", "HTTPS_PROXY")
+    assert facts.proxy_differs == ()
+
+
+def test_a_driver_in_wsl_is_held_to_the_floor_of_windows() -> None:
+    """525.60 is enough on Linux, Windows needs 528.33, and WSL shows the driver of Windows."""
+    facts = Facts(os="linux", cuda="12.4", gpu="GTX 1060", driver="526.98")
+    assert examine(facts) == ()
+    assert [each.id for each in examine(replace(facts, wsl=True))] == ["driver-too-old"]
 
 
 def test_nvml_knows_better_than_the_bus() -> None:
