@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import toml
 from qbuild.errors import UsageError
 from qbuild.recipe.convert import KeyProblem, build
 
@@ -107,7 +108,7 @@ def parse_config(text: str, label: str) -> Config:
     from qbuild.lock import locate
 
     try:
-        found: Config = build(Config, tomllib.loads(text))
+        found: Config = build(Config, toml.loads(text))
         for key, values in (("origins", found.origins), ("mirrors", found.mirrors)):
             if "" in values:
                 raise KeyProblem((key, str(values.index(""))), "is empty", "leave it out")

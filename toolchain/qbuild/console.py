@@ -71,6 +71,12 @@ class Silent:
         yield _SilentTask()
 
 
+def _print(text: str) -> None:
+    """Print to standard error; that nobody can read it any more must not end a build."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 class _PlainTask:
     """Prints a line now and then, so that a CI log shows life but stays short.
 
@@ -93,7 +99,7 @@ class _PlainTask:
         if tenth > self.shown and now - self.last > _QUIET_S:
             self.shown, self.last = tenth, now
             suffix = f"  {note}" if note else ""
-            print(f"  {self.label}: {10 * tenth:3d} %{suffix}", file=sys.stderr, flush=True)
+            _print(f"  {self.label}: {10 * tenth:3d} %{suffix}")
 
 
 class Plain:
@@ -101,11 +107,11 @@ class Plain:
 
     def say(self, text: str) -> None:
         """Print the line."""
-        print(text, file=sys.stderr, flush=True)
+        _print(text)
 
     def warn(self, text: str) -> None:
         """Print the line, marked."""
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        _print(f"warning: {text}")
 
     @contextlib.contextmanager
     def task(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import toml
 from qbuild.errors import LockError
 from qbuild.recipe.convert import KeyProblem, build, suggest
 
@@ -206,7 +207,7 @@ def load_lock(path: Path) -> Lock:
 def parse_lock(text: str, label: str) -> Lock:
     """Check a lockfile's text; ``label`` names it in messages. Errors as in :func:`load_lock`."""
     try:
-        data = tomllib.loads(text)
+        data = toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         raise LockError(

@@ -120,7 +120,11 @@ class Store:
             )
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, OSError):
+        except OSError as error:
+            if not path.is_dir():  # no entry is damaged: the store itself is no folder
+                raise _disk_error(error, path) from error
+            return Entry(kind=kind, key=key, path=path, inputs={}, files={}, facts={})
+        except (ValueError, KeyError, TypeError, RecursionError):
             return Entry(kind=kind, key=key, path=path, inputs={}, files={}, facts={})
 
     def damage(self, entry: Entry, *, thorough: bool = False) -> str | None:
@@ -331,5 +335,7 @@ def _disk_error(error: OSError, path: Path) -> StoreError:
             fix="choose another folder with --store or QBUILD_STORE",
         )
     return StoreError(
-        f"the store failed: {error.strerror or error}", where=str(error.filename or path)
+        f"the store failed: {error.strerror or error}",
+        where=str(error.filename or path),
+        fix="choose another folder with --store or QBUILD_STORE",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -137,7 +138,8 @@ def deliver(
         aside.replace(target)
         info = target.stat()
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # e.g. the folder is a file: the first error counts
+            aside.unlink()
         raise StoreError(
             f"cannot write the zip: {error.strerror}",
             where=str(target),

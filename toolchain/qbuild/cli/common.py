@@ -106,6 +106,6 @@ def store(args: argparse.Namespace) -> Store:
 
 
 def print_json(data: Any) -> None:
-    """Print data for machines on standard output."""
-    json.dump(data, sys.stdout, indent=2, sort_keys=True, ensure_ascii=False)
+    """Print data for machines on standard output: plain ASCII, valid whatever the locale is."""
+    json.dump(data, sys.stdout, indent=2, sort_keys=True, ensure_ascii=True)
     sys.stdout.write("\n")

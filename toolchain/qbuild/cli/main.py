@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
+import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from qbuild import __version__
-from qbuild.errors import Interrupted, QbuildError, UsageError
+from qbuild.errors import Interrupted, QbuildError, StoreError, UsageError
 
 COMMANDS = {
     "build": "make a verified zip from a recipe (the default command)",
@@ -105,6 +109,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (the console script's entry point)."""
     words = sys.argv[1:] if argv is None else list(argv)
     as_json, debug = "--json" in words, "--debug" in words
+    _open_closed_streams()
     try:
         args = parse(words)
         from qbuild import console, process
@@ -112,22 +117,93 @@ def run(argv: Sequence[str] | None = None) -> int:
         process.stop_on_signals()
         reporter = console.reporter(quiet=args.quiet or args.json)
         module = importlib.import_module(f"qbuild.cli.{args.command}")
-        return int(module.execute(args, reporter))
+        status = int(module.execute(args, reporter))
+        sys.stdout.flush()
+        return status
     except QbuildError as error:
         return _fail(error, as_json=as_json, debug=debug)
-    except BrokenPipeError:
-        return 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            return 0
+        problem = _os_error(error)
+        unwritable = isinstance(problem, StoreError)  # then standard error has to say it
+        return _fail(problem, as_json=as_json and not unwritable, debug=debug)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Stopped":
             stopped = Interrupted("stopped", fix="run the same command again: it carries on")
             return _fail(stopped, as_json=as_json, debug=debug)
         if isinstance(error, SystemExit) or debug or not isinstance(error, Exception):
             raise
-        unexpected = QbuildError(
-            f"unexpected {type(error).__name__}: {error}",
-            fix="this is a fault in qbuild: run again with --debug and report what it prints",
+        return _fail(_unexpected(error), as_json=as_json, debug=debug)
+
+
+def _open_closed_streams() -> None:
+    """Put /dev/null where a standard stream is closed (`>&-`).
+
+    Otherwise the next file that is opened, in the store maybe, would be standard output.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):
+                opened = os.open(os.devnull, os.O_RDWR)
+                if opened != number:
+                    os.dup2(opened, number)
+                    os.close(opened)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
+def _reader_left() -> bool:
+    """Tell whether standard output goes to a pipe that nobody reads (`| head`).
+
+    That is no failure: the reader has what it wanted. A pipe to a child of ours is another thing.
+    """
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        left = any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # no descriptor, or a system without poll
+        left = False
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        left = left or isinstance(error, BrokenPipeError)
+    if left:
+        _drop_output()
+    return left
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: the interpreter would fail on it at its exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _os_error(error: OSError) -> QbuildError:
+    """Return what the system said as an error of the class it belongs to."""
+    # Steps turn a full disk under the store into an error of its own; this one is the output's.
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        _drop_output()
+        return StoreError(
+            f"the output cannot be written: {error.strerror}",
+            fix="free some space, or send the output somewhere else",
         )
-        return _fail(unexpected, as_json=as_json, debug=debug)
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return UsageError(
+            f"this path cannot be used: {error.strerror}",
+            where=str(error.filename or ""),
+            fix="name a shorter one" if error.errno == errno.ENAMETOOLONG else "mend the link",
+        )
+    return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> QbuildError:
+    return QbuildError(
+        f"unexpected {type(error).__name__}: {error}",
+        fix="this is a fault in qbuild: run again with --debug and report what it prints",
+    )
 
 
 def _fail(error: QbuildError, *, as_json: bool, debug: bool) -> int:
@@ -138,7 +214,13 @@ def _fail(error: QbuildError, *, as_json: bool, debug: bool) -> int:
     if as_json:
         from qbuild.cli.common import print_json
 
-        print_json(error.as_json())
-    else:
-        print(f"qbuild: {error.render()}", file=sys.stderr)
+        try:
+            print_json(error.as_json())
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+            as_json = False
+    if not as_json:
+        with contextlib.suppress(OSError):  # the exit code says it, too
+            print(f"qbuild: {error.render()}", file=sys.stderr, flush=True)
     return error.exit_code

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from qbuild import toml
 from qbuild.errors import PatchError
 from qbuild.lock import locate
 from qbuild.patches.mail import Mail, parse
@@ -196,7 +197,7 @@ def read_table(file: Path, name: str) -> Table:
     """
     try:
         text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-        data = tomllib.loads(text)
+        data = toml.loads(text)
     except OSError as error:
         raise PatchError(f"cannot be read: {error.strerror}", where=str(file)) from None
     except UnicodeDecodeError as error:

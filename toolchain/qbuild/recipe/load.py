@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbuild import resources
+from qbuild import resources, toml
 from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import isa
 from qbuild.recipe.convert import KeyProblem, build, suggest
@@ -189,7 +189,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
             fix="save the file as UTF-8",
         ) from None
     try:
-        return text, tomllib.loads(text)
+        return text, toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"recipe is not valid TOML: {error}", where=str(path)) from None
 
@@ -211,7 +211,7 @@ def _set_override(data: dict[str, Any], item: str) -> None:
             f"--set takes key.path=value, not `{item}`", fix="e.g. --set build.linkage=static"
         )
     try:
-        value = tomllib.loads(f"value = {raw}")["value"]
+        value = toml.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw  # a bare word: what a person means is the string
     table = data
@@ -281,8 +281,8 @@ def _error(layers: Sequence[_Layer], problem: KeyProblem) -> RecipeError:
             line = locate(layer.text, problem.path)
             where = f"{layer.label}:{line}" if line else layer.label
             return RecipeError(f"`{dotted}` {problem.message}", where=where, fix=problem.fix)
-    base = [layer for layer in layers if layer.text]
-    return RecipeError(f"`{dotted}` {problem.message}", where=base[-1].label, fix=problem.fix)
+    files = layers[:-1] or layers  # the last layer is the command line; an empty file counts
+    return RecipeError(f"`{dotted}` {problem.message}", where=files[-1].label, fix=problem.fix)
 
 
 def _has(data: object, path: Sequence[str]) -> bool:

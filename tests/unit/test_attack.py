@@ -1,0 +1,153 @@
+"""What hostile use of the whole command line turned up: each a clear error with its own code."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from qbuild import console
+from qbuild.cli import main
+from qbuild.errors import StoreError
+from qbuild.store import Store
+
+if TYPE_CHECKING:
+    from qbuild.plan import Plan
+    from qbuild.verify.model import Verdict
+
+LONG = "a" * 300
+NESTED = "a = " + "[" * 100_000
+DOTTED = ".".join(["a"] * 5000) + " = 1"
+DIGITS = "schema = " + "1" * 5000
+
+
+@pytest.mark.parametrize("text", [NESTED, DOTTED, DIGITS, ""])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["show", "FILE"], 3),
+        (["plan", "avx2", "--lockfile", "FILE"], 4),
+        (["patch", "explain", "x", "--patches", "FOLDER"], 6),
+    ],
+)
+def test_toml_that_overwhelms_the_parser_is_an_error_of_its_file(
+    words: list[str], code: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = tmp_path / "x" / "series.toml"
+    series.parent.mkdir()
+    (tmp_path / "r.toml").write_text(text)
+    series.write_text(text)
+    places = {"FILE": str(tmp_path / "r.toml"), "FOLDER": str(tmp_path)}
+    assert main.run([places.get(w, w) for w in words]) == code
+    err = capsys.readouterr().err
+    assert str(tmp_path) in err
+    assert "unexpected" not in err
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 5000])
+def test_an_override_that_overwhelms_the_parser_is_a_string(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["show", "avx2", "--set", f"schema={value}"]) == 3
+    assert "must be integer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", f"{LONG}.toml"],
+        ["verify", LONG],
+        ["plan", "avx2", "--patches", LONG],
+        ["cache", "size", "--store", f"/tmp/{LONG}"],
+    ],
+)
+def test_a_path_too_long_for_the_system_is_named(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(words) == 2
+    err = capsys.readouterr().err
+    assert "too long" in err
+    assert LONG in err
+
+
+def test_a_store_that_is_a_file_is_no_damaged_entry(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="--store"):
+        Store(tmp_path / "file").find("bundle", "0" * 64)
+
+
+def test_json_is_valid_for_names_that_are_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["show", "b\udcff.toml", "--json"]) == 3
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert json.loads(out)["where"] == "b\udcff.toml"
+
+
+class _Broken(io.StringIO):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, "broken")
+
+    flush = write  # type: ignore[assignment]
+
+
+class _BrokenOnFlush(_Broken):
+    def flush(self) -> None:
+        raise OSError(self.number, "broken")
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EPIPE, 0), (errno.ENOSPC, 13)])
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"]])
+def test_output_that_cannot_be_written(
+    words: list[str],
+    number: int,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdout", _BrokenOnFlush(number))
+    assert main.run(words) == code
+    assert ("cannot be written" in capsys.readouterr().err) == (code != 0)
+
+
+def test_a_broken_pipe_to_a_child_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(*_: object) -> int:
+        raise BrokenPipeError(errno.EPIPE, "broken")
+
+    monkeypatch.setattr("qbuild.cli.list.execute", execute)
+    assert main.run(["list"]) == 1
+
+
+def test_progress_that_nobody_reads_does_not_end_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", _BrokenOnFlush(errno.EPIPE))
+    console.Plain().say("x")
+    console.Plain().warn("x")
+    assert main.run(["show", "nope"]) == 3
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", LONG])
+def test_an_output_folder_that_cannot_be_one_is_named(place: str, tmp_path: Path) -> None:
+    from qbuild.builder import Record
+    from qbuild.cli.build import deliver
+
+    (tmp_path / "file").write_text("x")
+    source = tmp_path / "source.zip"
+    source.write_bytes(b"zip")
+    plan = cast("Plan", SimpleNamespace(zip_name="x.zip"))
+    with pytest.raises(StoreError, match="cannot write the zip"):
+        deliver(plan, source, tmp_path / place, cast("Verdict", None), Record())
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr", "stdin"])
+def test_a_closed_stream_is_as_good_as_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"sys.{name}", None)
+    monkeypatch.setattr("os.dup2", lambda *_: None)  # the test run keeps its own descriptors
+    assert main.run(["list"]) == 0
