@@ -151,3 +151,40 @@ def test_a_closed_stream_is_as_good_as_none(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(f"sys.{name}", None)
     monkeypatch.setattr("os.dup2", lambda *_: None)  # the test run keeps its own descriptors
     assert main.run(["list"]) == 0
+
+
+def test_a_store_in_use_is_not_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(tmp_path / "store")
+    half = store.root / "tmp" / "stage-half"
+    half.mkdir(parents=True)
+    words = ["cache", "prune", "--store", str(store.root)]
+    with store.in_use():
+        assert main.run(words) == 13
+        assert half.is_dir()
+    assert "a build is using the store" in capsys.readouterr().err
+    assert main.run(words) == 0
+    assert not half.exists()
+
+
+def test_what_a_killed_run_left_does_not_keep_a_store_from_being_pruned(tmp_path: Path) -> None:
+    left = tmp_path / "locks" / "run-0.lock"
+    left.parent.mkdir()
+    left.touch()
+    assert main.run(["cache", "prune", "--store", str(tmp_path)]) == 0
+    assert not left.exists()
+
+
+def test_pruning_no_store_makes_none(tmp_path: Path) -> None:
+    assert main.run(["cache", "prune", "--store", str(tmp_path / "none")]) == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_store_on_a_read_only_disk_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with Store(tmp_path / "store").in_use():
+        assert not (tmp_path / "store").exists()

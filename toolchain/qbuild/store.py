@@ -14,6 +14,7 @@ A key is the sha256 of everything that can change the result's bytes (:func:`ste
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -31,6 +32,8 @@ from qbuild.errors import StoreError
 
 _CHUNK = 1 << 20
 _ENTRY = "entry.json"
+_RUN = "run-"
+_PRUNE = "prune.lock"
 _LOCK_SAYS_AFTER = 0.3  # seconds of waiting before the person is told
 
 
@@ -254,6 +257,64 @@ class Store:
         finally:
             lock.release()
 
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Say for as long as a run lasts that it uses the store, so that nothing is pruned.
+
+        A run reads results, and fills folders under ``tmp``, whose steps' locks it does not hold.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
+        from filelock import FileLock
+
+        path = self.root / "locks" / f"{_RUN}{uuid.uuid4().hex}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mine = FileLock(path)
+            with FileLock(path.with_name(_PRUNE)):  # waits for a prune that is on its way
+                mine.acquire()
+        except OSError as error:
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                yield  # a store on a read-only disk can be used, and nobody can prune it
+                return
+            raise _disk_error(error, path) from error
+        try:
+            yield
+        finally:
+            mine.release()
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    @contextlib.contextmanager
+    def unused(self) -> Iterator[None]:
+        """Hold the store while no run uses it; runs that start now wait.
+
+        Raises:
+            StoreError: A run uses the store, or the store cannot be written.
+        """
+        from filelock import FileLock, Timeout
+
+        folder = self.root / "locks"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / _PRUNE):
+                for path in sorted(folder.glob(f"{_RUN}*.lock")):
+                    try:
+                        with FileLock(path, timeout=0):
+                            pass
+                    except Timeout:
+                        raise StoreError(
+                            "a build is using the store",
+                            where=str(self.root),
+                            fix="run this again when the build has ended",
+                        ) from None
+                    with contextlib.suppress(OSError):
+                        path.unlink()  # a killed run's
+                yield
+        except OSError as error:
+            raise _disk_error(error, folder) from error
+
     def clean_tmp(self, *, older_than_s: float = 6 * 3600) -> None:
         """Remove what killed runs left half-written.
 
@@ -319,8 +380,6 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _disk_error(error: OSError, path: Path) -> StoreError:
-    import errno
-
     if error.errno == errno.ENOSPC:
         return StoreError(
             "the disk is full",

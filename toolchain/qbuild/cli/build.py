@@ -58,12 +58,13 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             keep_work=args.keep_work,
         ),
     )
-    started = time.monotonic()
-    entry = builder.bundle()
-    zip_path = entry.path / plan.zip_name
-    verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
-    builder.record.seconds["verify"] = round(time.monotonic() - started, 2)
-    record = deliver(plan, zip_path, dist, verdict, builder.record)
+    with home.in_use():
+        started = time.monotonic()
+        entry = builder.bundle()
+        zip_path = entry.path / plan.zip_name
+        verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
+        builder.record.seconds["verify"] = round(time.monotonic() - started, 2)
+        record = deliver(plan, zip_path, dist, verdict, builder.record)
     _tell(args, plan, dist, record, fresh=True, verdict=verdict)
     return 0
 

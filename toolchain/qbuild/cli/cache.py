@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
@@ -49,7 +50,7 @@ def _size(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     return 0
 
 
-def _prune(args: argparse.Namespace, reporter: Reporter) -> int:
+def _prune(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     from qbuild.store import remove_tree
 
     home = store(args)
@@ -58,12 +59,10 @@ def _prune(args: argparse.Namespace, reporter: Reporter) -> int:
     if args.all:
         kinds += ["source", "wheel", "cache"]
     freed = 0
-    for kind in kinds:
-        path = home.root / kind
-        if not path.is_dir():
-            continue
-        for item in sorted(path.iterdir()):
-            with home.lock("work" if kind == "work" else kind, item.name, reporter):
+    # Without a store there is nothing to hold, and asking must not make one.
+    with home.unused() if home.root.exists() else contextlib.nullcontext():
+        for path in (home.root / kind for kind in kinds):
+            for item in sorted(path.iterdir()) if path.is_dir() else ():
                 freed += _folder_size(item) if item.is_dir() else item.stat().st_size
                 if item.is_dir():
                     remove_tree(item)

@@ -94,7 +94,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.store import remove_tree
 
     remove_tree(builder.store.entry_path("compile", plan.compile.key))
-    builder.compile()
+    with builder.store.in_use():
+        builder.compile()
     if args.json:
         print_json(results)
     else:
