@@ -51,6 +51,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Where every tool must be there (CI), a skipped test is a failure."""
-    if _skipped and os.environ.get("QBUILD_REQUIRE_TOOLS") and not hasattr(session.config, "workerinput"):
+    if (
+        _skipped
+        and os.environ.get("QBUILD_REQUIRE_TOOLS")
+        and not hasattr(session.config, "workerinput")
+    ):
         print("\nskipped, and QBUILD_REQUIRE_TOOLS forbids it:", *_skipped, sep="\n  ")
         session.exitstatus = 1

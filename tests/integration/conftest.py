@@ -16,6 +16,7 @@ from qbuild.plan import wheel_step
 from qbuild.store import Store
 from support import small_project
 
+
 def _user_store() -> Store:
     root = os.environ.get("QBUILD_TEST_STORE") or platformdirs.user_cache_dir(
         "qbuild", appauthor=False
