@@ -31,7 +31,7 @@ from qbuild.recipe.load import load_recipe
 from qbuild.store import Store, remove_tree
 
 PAIRS = 5
-SMALL = ['build.targets=["ggml-base"]', "build.linkage=static"]
+SMALL = ['build.targets=["ggml"]', "build.linkage=static"]
 
 
 def plan_of(recipe: str, *overrides: str, system: str = "linux") -> Plan:
@@ -61,9 +61,11 @@ def overhead(home: Store) -> None:
         Builder(plan, home, Plain(), options).compile()
         remove_tree(home.root / "compile" / plan.compile.key)
 
-    def by_qbuild() -> None:
+    def clean() -> None:
         remove_tree(home.root / "compile" / plan.compile.key)
         remove_tree(home.work_path(plan.configure.key))
+
+    def by_qbuild() -> None:
         Builder(plan_of("avx2", *SMALL), home, Silent(), options).compile()
 
     with tempfile.TemporaryDirectory() as name:
@@ -83,17 +85,20 @@ def overhead(home: Store) -> None:
         env = {"PATH": os.defpath, "HOME": name, "LC_ALL": "C", **layout.env}
 
         def by_hand() -> None:
-            remove_tree(work / "build")
             configure = [
                 str(cmake), "-S", "src", "-B", "build", "-G", "Ninja", "-C", "cache.cmake",
-                "-DCMAKE_TOOLCHAIN_FILE=toolchain.cmake", f"-DCMAKE_MAKE_PROGRAM={ninja}",
+                f"-DCMAKE_TOOLCHAIN_FILE={work}/toolchain.cmake", f"-DCMAKE_MAKE_PROGRAM={ninja}",
                 "-Wno-author",
             ]  # fmt: skip
-            compile_ = [str(ninja), "-C", "build", f"-j{host.default_jobs()}", "ggml-base"]
+            compile_ = [str(ninja), "-C", "build", f"-j{host.default_jobs()}", "ggml"]
             for command in (configure, compile_):
                 subprocess.run(command, cwd=work, env=env, check=True, capture_output=True)
 
-        pairs = [(timed(by_qbuild), timed(by_hand)) for _ in range(PAIRS)]
+        pairs = []
+        for _ in range(PAIRS):
+            clean()
+            remove_tree(work / "build")
+            pairs.append((timed(by_qbuild), timed(by_hand)))
     ratios = sorted(a / b for a, b in pairs)
     print("| | median s | min | max |\n| --- | --- | --- | --- |")
     for label, values in (

@@ -110,3 +110,17 @@ def test_empty_origin() -> None:
 )
 def test_is_url(text: str, url: bool) -> None:
     assert is_url(text) is url
+
+
+def test_the_configured_store_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from argparse import Namespace
+
+    from qbuild.cli.common import store
+
+    config = tmp_path / "config.toml"
+    config.write_text(f"store = {str(tmp_path / 'big')!r}\n")
+    monkeypatch.setenv("QBUILD_CONFIG", str(config))
+    assert store(Namespace(store=None)).root == tmp_path / "big"
+    monkeypatch.setenv("QBUILD_STORE", str(tmp_path / "env"))
+    assert store(Namespace(store=None)).root == tmp_path / "env"
+    assert store(Namespace(store=str(tmp_path / "arg"))).root == tmp_path / "arg"

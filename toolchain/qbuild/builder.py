@@ -207,7 +207,9 @@ class Builder:
         if not marker.exists() or marker.read_text(encoding="utf-8") != plan.patch.key:
             remove_tree(work)
             work.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, work / "src", symlinks=True)
+            # Links, not copies: a build only reads its source, and a file that it changed after
+            # all would show as damage of the store's entry the next time.
+            shutil.copytree(source, work / "src", symlinks=True, copy_function=_link_or_copy)
             write_atomically(marker, plan.patch.key.encode())
         cache = self.store.root / "cache"
         prepared = plan.toolchain.prepare(
@@ -454,6 +456,14 @@ def fetch_wheel(
         return {"project": wheel.project, "version": wheel.version}
 
     return ensure(wheel_step(wheel), make, store, reporter, record or Record())
+
+
+def _link_or_copy(source: str, dest: str) -> None:
+    """Make ``dest`` the same file as ``source`` where the disk can, else a copy."""
+    try:
+        os.link(source, dest, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, dest, follow_symlinks=False)
 
 
 def _program(files: Path, name: str) -> Path:

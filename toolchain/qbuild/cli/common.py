@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,10 +93,11 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def store(args: argparse.Namespace) -> Store:
-    """Return the store: ``--store``, QBUILD_STORE, else the user's cache folder."""
+    """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder."""
+    from qbuild.config import load_config
     from qbuild.store import Store
 
-    root = args.store or os.environ.get("QBUILD_STORE")
+    root = args.store or load_config().store
     if not root:
         import platformdirs
 
