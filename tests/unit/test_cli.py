@@ -49,6 +49,15 @@ def test_the_command_is_found_among_the_words(
         (["cache", "burn"], 2, "invalid choice"),
         (["verify"], 2, "required"),
         (["verify", "/nonexistent.zip"], 2, "there is no zip"),
+        (["verify", "/"], 2, "name one zip, not the folder"),
+        (["lits"], 2, "did you mean `qbuild list`?"),
+        (["plna", "avx2"], 2, "did you mean `qbuild plan`?"),
+        (["lapptop"], 3, "did you mean `laptop`?"),
+        (["--recipie", "avx2"], 2, "did you mean `--recipe`?"),
+        (["plan", "avx2", "--scrpt=sh"], 2, "did you mean `--script`?"),
+        (["plan", "avx2", "laptop"], 2, "see `qbuild plan --help`"),
+        (["plan", "avx2.toml"], 3, "did you mean `avx2`"),
+        (["plan", "avx2", "--set", "linkage=static"], 3, "did you mean `build.linkage`?"),
     ],
 )
 def test_mistakes_have_a_message_and_a_code(
@@ -97,6 +106,22 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         run([command, "--help"])
     assert ended.value.code == 0
     assert "usage: qbuild" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["help plan", "help patch status", "help"])
+def test_help_is_a_word_too(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(words.split())
+    assert ended.value.code == 0
+    usage = " ".join(["qbuild", *words.split()[1:]])
+    assert capsys.readouterr().out.startswith(f"usage: {usage} ")
+
+
+def test_a_verb_keeps_the_common_options_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["patch", "status", "--help"])
+    own, _, everywhere = capsys.readouterr().out.partition("everywhere:")
+    assert "--pin NAME  " in own and "--json  " in everywhere
 
 
 def test_a_fault_in_qbuild_is_one_message_not_a_traceback(

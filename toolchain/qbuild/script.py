@@ -47,6 +47,10 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         f"Builds what `qbuild --recipe {recipe.name} --os {recipe.target.os}` compiles: "
         f"llama.cpp {pin.commit[:9]}."
     )
+    out.note(
+        "Everything it makes lies in the current folder: run it in an empty one inside qbuild's"
+    )
+    out.note("clone, or let PATCHES name the `patches` folder.")
     out.note("Source: the pinned commit; compare the tree id that git prints with")
     out.note(pin.tree)
     out.run("git", "init", "-q", "src")

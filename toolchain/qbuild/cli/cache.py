@@ -12,7 +12,14 @@ from qbuild.errors import StoreError
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the action."""
-    parser.add_argument("action", choices=("size", "prune", "verify"), nargs="?", default="size")
+    parser.add_argument(
+        "action",
+        choices=("size", "prune", "verify"),
+        nargs="?",
+        default="size",
+        help="size: where the store lies and what it takes (default); prune: remove results, "
+        "which can be made again; verify: read every entry again and name the damaged ones",
+    )
     parser.add_argument(
         "--all", action="store_true", help="prune: fetched inputs and compiler caches, too"
     )

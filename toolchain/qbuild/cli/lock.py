@@ -21,6 +21,10 @@ _PIPS_AT_ONCE = 4  # pip spends its time waiting for the index
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the actions; none of them: check."""
+    parser.epilog = (
+        "Without --update and --pin every pin is asked for and nothing is written. A source whose "
+        "repository cannot be reached is fetched as an sdist for that (some 75 MB each)."
+    )
     parser.add_argument(
         "--update",
         action="append",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import errno
 import importlib
 import os
+import re
 import select
 import sys
 from collections.abc import Sequence
@@ -58,14 +60,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         UsageError: The command line is wrong.
     """
     words = list(argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     name = _command_in(words)
-    if words in (["-h"], ["--help"], ["help"]):
+    if words in (["-h"], ["--help"]):
         words, name = ["--help"], None
     elif words in (["-V"], ["--version"]):
         words, name = ["version"], "version"
     elif name is None:
         # `qbuild --recipe avx2` and `qbuild avx2` mean `qbuild build …`; with no recipe at all
         # it builds what fits this machine.
+        _refuse_misspelt_command(words)
         words, name = ["build", *words], "build"
     else:
         words.remove(name)
@@ -80,13 +85,23 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-V", "--version", action="version", version=f"qbuild {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     common = _global_options()
+    chosen = parser
     for command, text in COMMANDS.items():
         sub = commands.add_parser(
             command, help=text, description=text[0].upper() + text[1:] + ".", parents=[common]
         )
         if command == name:
+            chosen = sub
             importlib.import_module(f"qbuild.cli.{command}").configure_parser(sub)
-    return parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", chosen.format_help())
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=0.8)
+        raise UsageError(
+            f"unrecognized arguments: {' '.join(unknown)}",
+            fix=f"did you mean `{near[0]}`?" if near else f"see `{chosen.prog} --help`",
+        )
+    return args
 
 
 _WITH_VALUE = frozenset(
@@ -95,14 +110,34 @@ _WITH_VALUE = frozenset(
 )
 
 
-def _command_in(words: Sequence[str]) -> str | None:
-    """Return the first word that is a command's name and not an option's value."""
+def _first_word(words: Sequence[str]) -> str | None:
+    """Return the first word that is neither an option nor an option's value."""
     before = ""
     for word in words:
         if not word.startswith("-") and before not in _WITH_VALUE:
-            return word if word in COMMANDS else None
+            return word
         before = word
     return None
+
+
+def _command_in(words: Sequence[str]) -> str | None:
+    """Return the command if the first word is one."""
+    word = _first_word(words)
+    return word if word in COMMANDS else None
+
+
+def _refuse_misspelt_command(words: Sequence[str]) -> None:
+    """Raise UsageError when what stands for a recipe is nearer to a command's name."""
+    word = _first_word(words)
+    if word is None or not word.isalpha():  # paths and most recipes have other characters
+        return
+    from qbuild.recipe.load import known_recipes
+
+    near = difflib.get_close_matches(word, [*known_recipes(), *COMMANDS], n=1)
+    if near and near[0] in COMMANDS:
+        raise UsageError(
+            f"there is no command and no recipe `{word}`", fix=f"did you mean `qbuild {near[0]}`?"
+        )
 
 
 def run(argv: Sequence[str] | None = None) -> int:

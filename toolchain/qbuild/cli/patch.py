@@ -61,12 +61,13 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def _everywhere() -> argparse.ArgumentParser:
     """Let the options of every command stand behind the verb, too, without a default of theirs."""
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--json", action="store_true", help="machine-readable output")
-    common.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
-    common.add_argument("--store", metavar="DIR", help="where results and caches are kept")
-    common.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
-    common.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
-    common.add_argument("--debug", action="store_true", help="show Python tracebacks")
+    group = common.add_argument_group("everywhere")
+    group.add_argument("--json", action="store_true", help="machine-readable output")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
+    group.add_argument("--store", metavar="DIR", help="where results and caches are kept")
+    group.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
+    group.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
+    group.add_argument("--debug", action="store_true", help="show Python tracebacks")
     return common
 
 

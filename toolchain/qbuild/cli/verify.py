@@ -30,6 +30,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         raise UsageError(
             f"there is no zip {path.name}" if not path.exists() else f"{path.name} is not a file",
             where=str(path),
+            fix="check the path; a build leaves its zip in dist/"
+            if not path.exists()
+            else "name one zip, not the folder it lies in",
         )
     verdict = verify_zip(path, reporter=reporter)
     if args.run and verdict.ok:

@@ -32,6 +32,14 @@ def suggest(word: str, known: typing.Iterable[str]) -> str | None:
     return f"did you mean `{near[0]}`?" if near else None
 
 
+def _near_key(key: str, hints: Mapping[str, Any]) -> str | None:
+    """Return the key that is meant: the same one, one table further down, or a similar one."""
+    for table, kind in hints.items():
+        if dataclasses.is_dataclass(kind) and key in {f.name for f in dataclasses.fields(kind)}:
+            return f"did you mean `{table}.{key}`?"
+    return suggest(key, hints)
+
+
 def type_name(kind: Any) -> str:
     """Return how a person writes this type in TOML."""
     origin = get_origin(kind)
@@ -113,7 +121,7 @@ def build(cls: type[Any], data: Mapping[str, Any], path: tuple[str, ...] = ()) -
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in data:
         if key not in fields:
-            raise KeyProblem((*path, key), "is not a key of this table", suggest(key, fields))
+            raise KeyProblem((*path, key), "is not a key of this table", _near_key(key, hints))
     values = {
         name: convert(data[name], hints[name], (*path, name)) for name in fields if name in data
     }

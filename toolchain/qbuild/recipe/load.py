@@ -32,7 +32,7 @@ OWNED_OPTIONS = {
     "CMAKE_CUDA_ARCHITECTURES": "use `cuda.architectures`",
     "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
     "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
-    "GGML_CCACHE": "qbuild decides about compiler caches; see `--compiler-cache`",
+    "GGML_CCACHE": "qbuild decides about compiler caches; see `--no-compiler-cache`",
     "GGML_NATIVE": "use `target.cpu` and `target.isa`: a bundle never depends on the build machine",
     "LLAMA_BUILD_COMMIT": "it is the pin's commit",
     "LLAMA_BUILD_NUMBER": "it comes from the lockfile",
@@ -56,8 +56,13 @@ def find_recipe(name: str) -> Path:
     if name.endswith(".toml") or "/" in name or "\\" in name:
         path = Path(name)
         if not path.is_file():
+            ours = path.name == name and path.stem in known_recipes()
             raise RecipeError(
-                "recipe file not found", where=name, fix="check the path, or run `qbuild list`"
+                "recipe file not found",
+                where=name,
+                fix=f"did you mean `{path.stem}`, qbuild's own recipe?"
+                if ours
+                else "check the path, or run `qbuild list`",
             )
         return path
     known = known_recipes()

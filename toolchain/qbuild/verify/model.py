@@ -105,7 +105,7 @@ class Verdict:
         width = max((len(check.title) for check in self.checks), default=0)
         lines = [f"{self.zip_name}  sha256 {self.sha256}"]
         for check in self.checks:
-            took = f"  {check.seconds:.1f} s" if check.seconds is not None else ""
+            took = f"  {check.seconds:.1f} s" if (check.seconds or 0) >= 0.05 else ""
             shown = check.details if check.status != "passed" else check.details[:1]
             lead = f"  {_MARKS[check.status]:>7}  {check.title:<{width}}{took}"
             if check.status == "passed" and shown:
