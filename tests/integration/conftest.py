@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import platformdirs
@@ -13,7 +12,7 @@ from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.lock import load_lock
 from qbuild.plan import wheel_step
-from qbuild.store import Store
+from qbuild.store import Store, link_tree
 from support import small_project
 
 
@@ -37,18 +36,6 @@ def _offer_zig() -> None:
 
 if "QBUILD_TEST_ZIG" not in os.environ:  # pytest-xdist's workers inherit it
     _offer_zig()
-
-
-def link_tree(source: Path, dest: Path) -> None:
-    """Copy by hard links; the files are read-only inputs."""
-
-    def link(src: str, dst: str) -> None:
-        try:
-            os.link(src, dst, follow_symlinks=False)
-        except OSError:
-            shutil.copy2(src, dst, follow_symlinks=False)
-
-    shutil.copytree(source, dest, symlinks=True, copy_function=link, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")

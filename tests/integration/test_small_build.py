@@ -34,7 +34,7 @@ def wanted(
     small: SmallProject, tool_wheels: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """The sha256 of an undisturbed build."""
-    from integration.conftest import link_tree
+    from qbuild.store import link_tree
 
     folder = tmp_path_factory.mktemp("undisturbed")
     for path in tool_wheels:
@@ -227,7 +227,7 @@ def test_damaged_entries_are_made_again(
 def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int
 ) -> None:
-    from integration.conftest import link_tree
+    from qbuild.store import link_tree
 
     mount = tmp_path / "tiny"
     mount.mkdir()
@@ -294,7 +294,7 @@ def test_offline_with_an_empty_store_says_what_is_missing(
 def test_odd_folder_names_make_no_difference(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, name: str
 ) -> None:
-    from integration.conftest import link_tree
+    from qbuild.store import link_tree
 
     root = tmp_path / name
     for path in tool_wheels:

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qbuild import archive
-from qbuild.archive import ZipEntry, open_zip, sha256_file, write_aside, write_sha256, write_zip
+from qbuild.archive import ZipEntry, open_zip, write_aside, write_sha256, write_zip
 from qbuild.errors import ArchiveError
+from qbuild.hashing import sha256_file
 from qbuild.names import _DEVICES
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 40

@@ -16,10 +16,10 @@ from qbuild.lock import (
     SourcePin,
     WheelPin,
     load_lock,
-    locate,
     parse_lock,
 )
 from qbuild.lockedit import with_source, with_wheels, write
+from qbuild.toml import locate
 
 GOOD = """\
 schema = 1

@@ -8,7 +8,8 @@ import pytest
 
 from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import isa
-from qbuild.recipe.load import as_dict, known_recipes, load_recipe, locate
+from qbuild.recipe.load import as_dict, known_recipes, load_recipe
+from qbuild.toml import locate
 
 GOOD = """\
 schema = 1
@@ -126,6 +127,7 @@ BAD = [
     (GOOD + "[build.options]\nA_B = 1.5\n", "not float", "mine.toml:9", ""),
     (GOOD + '[patches]\nseries = ["../x"]\n', "is not a series name", "mine.toml:9", ""),
     (GOOD + '[patches]\nserie = ["x"]\n', "not a key", "mine.toml:9", "did you mean `series`"),
+    (GOOD + "[build]\nui = true\n", "web UI", "mine.toml:9", "leave it out"),
     (GOOD + "[bundle]\nreadme = 1\n", "must be true or false", "mine.toml:9", ""),
     (GOOD + "checks = 1\n", "`target.checks` is not a key", "mine.toml:8", ""),
     (GOOD.replace("[target]", "checks = 1\n[target]"), "must be a table", "mine.toml:5", ""),

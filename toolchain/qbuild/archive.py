@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from qbuild.errors import ArchiveError
+from qbuild.hashing import sha256_file
 from qbuild.names import check_name, collisions
 from qbuild.unpack import ZipMember, ZipView, open_zip
 
@@ -34,7 +35,6 @@ __all__ = [
     "ZipMember",
     "ZipView",
     "open_zip",
-    "sha256_file",
     "write_aside",
     "write_sha256",
     "write_zip",
@@ -118,20 +118,6 @@ class _Output:
 
     def sha256(self) -> str:
         return self._hash.hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    """Return the sha256 of a file in hex, read in pieces.
-
-    Raises:
-        OSError: The file cannot be read.
-
-    """
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while piece := stream.read(_CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

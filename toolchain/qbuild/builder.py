@@ -19,7 +19,7 @@ from qbuild.console import Reporter
 from qbuild.errors import ConfigureError, StoreError, ToolchainError
 from qbuild.lock import SourcePin, WheelPin
 from qbuild.plan import Plan, Step, source_step, wheel_step
-from qbuild.store import Entry, Store, remove_tree, write_atomically
+from qbuild.store import Entry, Store, link_tree, remove_tree, write_atomically
 from qbuild.toolchains.base import Prepared
 
 _MARGIN = 1 << 30
@@ -195,7 +195,7 @@ class Builder:
             (dest / "timeline.json").write_text(json.dumps(edges), encoding="utf-8")
             version = _compiler_version(work / "build")
             if not self.options.keep_work:
-                remove_tree(work)
+                self.store.discard(work)
         return {"compiler": version, "hermetic": self.record.hermetic}
 
     def _prepare(self, work: Path) -> tuple[Prepared, dict[str, Path]]:
@@ -209,7 +209,7 @@ class Builder:
             work.mkdir(parents=True, exist_ok=True)
             # Links, not copies: a build only reads its source, and a file that it changed after
             # all would show as damage of the store's entry the next time.
-            shutil.copytree(source, work / "src", symlinks=True, copy_function=_link_or_copy)
+            link_tree(source, work / "src")
             write_atomically(marker, plan.patch.key.encode())
         cache = self.store.root / "cache"
         prepared = plan.toolchain.prepare(
@@ -456,14 +456,6 @@ def fetch_wheel(
         return {"project": wheel.project, "version": wheel.version}
 
     return ensure(wheel_step(wheel), make, store, reporter, record or Record())
-
-
-def _link_or_copy(source: str, dest: str) -> None:
-    """Make ``dest`` the same file as ``source`` where the disk can, else a copy."""
-    try:
-        os.link(source, dest, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, dest, follow_symlinks=False)
 
 
 def _program(files: Path, name: str) -> Path:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qbuild import manifest as manifests
 from qbuild import provenance, readme, sbom, third_party
-from qbuild.archive import ZipEntry, sha256_file, write_sha256, write_zip
+from qbuild.archive import ZipEntry, write_sha256, write_zip
 from qbuild.errors import BundleError
 from qbuild.facts import BundleFacts
+from qbuild.hashing import sha256_file
 from qbuild.manifest import ManifestFile, Role
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbuild.store import file_sha256
+from qbuild.hashing import sha256_file
 
 _SHOWN = 48
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
@@ -82,7 +82,7 @@ def compare_zips(first: Path, second: Path) -> Comparison:
     Raises:
         ArchiveError: One of them is damaged.
     """
-    digests = (file_sha256(first), file_sha256(second))
+    digests = (sha256_file(first), sha256_file(second))
     if digests[0] == digests[1]:
         return Comparison(sha256=digests, differences=())
     return Comparison(sha256=digests, differences=tuple(_differences(first, second)))

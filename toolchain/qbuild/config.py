@@ -105,7 +105,7 @@ def parse_config(text: str, label: str) -> Config:
     Raises:
         UsageError: See :func:`load_config`.
     """
-    from qbuild.lock import locate
+    from qbuild.toml import locate
 
     try:
         found: Config = build(Config, toml.loads(text))

@@ -219,7 +219,7 @@ def parse_lock(text: str, label: str) -> Lock:
         found: _File = build(_File, data)
         _check(found)
     except KeyProblem as problem:
-        line_number = locate(text, problem.path)
+        line_number = toml.locate(text, problem.path)
         raise LockError(
             f"`{_dotted(problem.path)}` {problem.message}",
             where=f"{label}:{line_number}" if line_number else label,
@@ -328,37 +328,3 @@ def _dotted(path: Sequence[str]) -> str:
     for part in path:
         text += f"[{part}]" if part.isdigit() else f".{part}" if text else part
     return text
-
-
-_HEADER = re.compile(r"\s*(\[\[?)\s*([\w.\s\"'-]+?)\s*\]\]?\s*(?:#.*)?$")
-_KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[\w-]+)\s*(?:=|\.)""")
-
-
-def locate(text: str, path: Sequence[str]) -> int | None:
-    """Return the 1-based line of a key, or of the nearest enclosing table.
-
-    TOML parsers keep no positions, so this scans headers and key lines; tables in lists are
-    counted. Values over several lines do not occur in a lockfile.
-    """
-    wanted = list(path)
-    best, best_length = None, 0
-    counts: dict[str, int] = {}
-    table: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            names = [part.strip().strip("\"'") for part in header.group(2).split(".")]
-            if header.group(1) == "[[":
-                counts[names[0]] = counts.get(names[0], -1) + 1
-            table = names
-            if names[0] in counts:
-                table = [names[0], str(counts[names[0]]), *names[1:]]
-            full = table
-        elif key := _KEY.match(line):
-            full = [*table, key.group(1).strip("\"'")]
-        else:
-            continue
-        if len(full) > best_length and wanted[: len(full)] == full:
-            best, best_length = number, len(full)
-        elif best is None and full[: len(wanted)] == wanted:
-            best = number  # a list of tables as a whole: where the first of them starts
-    return best

@@ -210,9 +210,10 @@ class _Cmd(_Shell):
         target = name.replace("/", "\\")
         self.lines.append(f'type nul > "{target}"')
         for line in text.splitlines():
-            escaped = line.replace("%*", "%%*") if not literal else line.replace("%", "%%")
-            for mark in "^&<>|()":
-                escaped = escaped.replace(mark, "^" + mark) if '"' not in line else escaped
+            # A script's own %CD% is filled in when it runs; the wrapper's %* must arrive as it is.
+            escaped = line.replace("%", "%%") if literal else line.replace("%*", "%%*")
+            if '"' not in line:  # cmd leaves what stands in quotes alone
+                escaped = "".join(f"^{c}" if c in "^&<>|()" else c for c in escaped)
             self.lines.append(f'>>"{target}" echo({escaped}')
 
 
@@ -250,8 +251,8 @@ class _Ps1(_Shell):
         literal: bool = False,
         executable: bool = False,  # noqa: ARG002
     ) -> None:
+        # A here-string keeps quotes as they are; the double-quoted kind fills in $here.
         quote = "'" if literal else '"'
-        body = text if literal else text.replace('"', '`"') if False else text
         self.lines.append(
-            f"@{quote}\r\n{body.rstrip()}\r\n{quote}@ | Set-Content -Encoding ascii {name}"
+            f"@{quote}\r\n{text.rstrip()}\r\n{quote}@ | Set-Content -Encoding ascii {name}"
         )

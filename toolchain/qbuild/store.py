@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import stat
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +30,8 @@ from typing import Any
 
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
+from qbuild.hashing import sha256_file
 
-_CHUNK = 1 << 20
 _ENTRY = "entry.json"
 _RUN = "run-"
 _PRUNE = "prune.lock"
@@ -41,15 +42,6 @@ def step_key(kind: str, inputs: Mapping[str, Any]) -> str:
     """Return the sha256 (hex) of a step's kind and inputs, independent of dictionary order."""
     text = json.dumps([kind, inputs], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """Return a file's sha256 (hex)."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -145,23 +137,23 @@ class Store:
             return f"{_ENTRY} cannot be read"
         if step_key(entry.kind, entry.inputs) != entry.key:
             return f"{_ENTRY} does not belong to this key"
-        listed = set(entry.files)
-        actual = {name for name, _ in _walk(entry.path)} - {_ENTRY}
-        if extra := sorted(actual - listed):
-            return f"{extra[0]} was added"
-        if missing := sorted(listed - actual):
-            return f"{missing[0]} is missing"
-        for name, wanted in sorted(entry.files.items()):
-            path = entry.path / name
+        found = dict(_scan(entry.path))
+        found.pop(_ENTRY, None)
+        if extra := found.keys() - entry.files.keys():
+            return f"{min(extra)} was added"
+        if missing := entry.files.keys() - found.keys():
+            return f"{min(missing)} is missing"
+        for name, wanted in entry.files.items():
+            here = found[name]
             if "link" in wanted:
-                if not path.is_symlink() or os.readlink(path) != wanted["link"]:
+                if not here.is_symlink() or os.readlink(here.path) != wanted["link"]:
                     return f"{name} points elsewhere"
                 continue
-            info = path.stat()
-            if info.st_size != wanted["size"]:
+            info = here.stat(follow_symlinks=False)
+            if not stat.S_ISREG(info.st_mode) or info.st_size != wanted["size"]:
                 return f"{name} has other bytes"
             untouched = info.st_mtime_ns == wanted.get("mtime_ns") and not thorough
-            if not untouched and file_sha256(path) != wanted["sha256"]:
+            if not untouched and sha256_file(Path(here.path)) != wanted["sha256"]:
                 return f"{name} has other bytes"
         return None
 
@@ -180,6 +172,20 @@ class Store:
         reporter.warn(f"store entry {kind}/{key[:12]} is damaged ({problem}); making it again")
         self.set_aside(entry.path)
         return None
+
+    def discard(self, path: Path) -> None:
+        """Take a folder out of its place at once and delete it while other work goes on.
+
+        The process waits for the deletion when it ends; what a killed run leaves of it lies in
+        ``tmp/`` and goes with :meth:`clean_tmp`.
+        """
+        aside = self.root / "tmp" / f"discarded-{uuid.uuid4().hex[:8]}"
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.rename(aside)
+        except FileNotFoundError:
+            return
+        threading.Thread(target=remove_tree, args=(aside,)).start()
 
     def set_aside(self, path: Path) -> None:
         """Move a damaged entry out of the way."""
@@ -215,7 +221,7 @@ class Store:
         try:
             aside.mkdir(parents=True)
             facts = make(aside)
-            files = {name: _describe(path) for name, path in _walk(aside)}
+            files = {name: _describe(Path(e.path)) for name, e in sorted(_scan(aside))}
             data = {"kind": kind, "inputs": inputs, "files": files, "facts": facts}
             write_atomically(
                 aside / _ENTRY, json.dumps(data, sort_keys=True, ensure_ascii=True).encode()
@@ -341,6 +347,21 @@ class Store:
                     yield entry
 
 
+def link_tree(source: Path, dest: Path) -> None:
+    """Make ``dest`` a tree of the same files: hard links where the disk can, else copies.
+
+    For inputs that nothing writes to; symbolic links stay what they are.
+    """
+
+    def link_or_copy(file: str, new: str) -> None:
+        try:
+            os.link(file, new, follow_symlinks=False)
+        except OSError:
+            shutil.copy2(file, new, follow_symlinks=False)
+
+    shutil.copytree(source, dest, symlinks=True, copy_function=link_or_copy)
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder even when files in it are read-only; missing is fine."""
 
@@ -353,18 +374,20 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, onerror=writable_then_again)
 
 
-def _walk(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (posix name, path) of every file and link below a folder, sorted."""
-    for folder, names, files in os.walk(root):
-        names.sort()
-        base = Path(folder)
-        for name in sorted(files):
-            path = base / name
-            yield path.relative_to(root).as_posix(), path
-        for name in names:
-            path = base / name
-            if path.is_symlink():
-                yield path.relative_to(root).as_posix(), path
+def _scan(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield (posix name, directory entry) of every file and link below a folder, in any order.
+
+    ``os.scandir`` because an unpacked compiler has 20,000 files and is checked in every build.
+    """
+    folders = [("", str(root))]
+    while folders:
+        prefix, folder = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((f"{prefix}{entry.name}/", entry.path))
+                else:
+                    yield prefix + entry.name, entry
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -373,7 +396,7 @@ def _describe(path: Path) -> dict[str, Any]:
     info = path.stat()
     return {
         "size": info.st_size,
-        "sha256": file_sha256(path),
+        "sha256": sha256_file(path),
         "mtime_ns": info.st_mtime_ns,
         "executable": bool(info.st_mode & stat.S_IXUSR),
     }

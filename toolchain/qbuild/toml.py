@@ -1,8 +1,10 @@
-"""Read TOML that a person or an attacker wrote: every fault of the text is one kind of error."""
+"""TOML that a person or an attacker wrote: faults as one kind of error, and where keys stand."""
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -43,3 +45,45 @@ def _check_depth(data: object) -> None:
             elif isinstance(value, list):
                 inner += value
         level, current = level + 1, inner
+
+
+_HEADER = re.compile(r"\s*(\[{1,2})\s*([^\]]+?)\s*\]")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in text.split(".")]
+
+
+def locate(text: str, path: Sequence[str]) -> int | None:
+    """Return the 1-based line of a key, or of the nearest enclosing table.
+
+    The parser keeps no positions, so this scans headers and key lines. Tables in lists
+    (``[[source]]``) are counted, so that a path may hold an index: ``("source", "1", "commit")``.
+    A line that looks like a key inside a value over several lines is taken for one.
+
+    Args:
+        text: The TOML text.
+        path: Key path, outermost first.
+    """
+    wanted = list(path)
+    best: int | None = None
+    best_length = 0
+    counts: dict[str, int] = {}
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            names = _parts(header.group(2))
+            if header.group(1) == "[[":
+                counts[names[0]] = counts.get(names[0], -1) + 1
+            table = [names[0], str(counts[names[0]]), *names[1:]] if names[0] in counts else names
+            full = table
+        elif key := _KEY.match(line):
+            full = [*table, *_parts(key.group(1))]
+        else:
+            continue
+        if len(full) > best_length and wanted[: len(full)] == full:
+            best, best_length = number, len(full)
+        elif best is None and full[: len(wanted)] == wanted:
+            best = number  # a list of tables as a whole: where the first of them starts
+    return best

@@ -226,9 +226,9 @@ def _is(path: Path, pin: FilePin | WheelPin) -> bool:
 
 
 def _sha256(path: Path) -> str:
-    from qbuild.store import file_sha256
+    from qbuild.hashing import sha256_file
 
-    return file_sha256(path)
+    return sha256_file(path)
 
 
 def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OtherBytesError:

@@ -9,7 +9,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild.cli.common import add_build, add_recipe, make_plan, print_json, store
+from qbuild.cli.common import (
+    add_build,
+    add_recipe,
+    build_options,
+    make_plan,
+    print_json,
+    store,
+)
 from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 
@@ -31,8 +38,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Build, verify and deliver the zip."""
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    options = build_options(args)
     if not (args.name or args.recipe):
         _take_detected(args, reporter)
     plan = make_plan(args)
@@ -41,27 +47,15 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     if done is not None:
         _tell(args, plan, dist, done, fresh=False)
         return 0
-    from qbuild.builder import Builder, BuildOptions
+    from qbuild.builder import Builder
 
     home = store(args)
     home.clean_tmp()
     reporter.say(f"{plan.recipe.name}: {plan.recipe.summary}")
-    builder = Builder(
-        plan,
-        home,
-        reporter,
-        BuildOptions(
-            jobs=args.jobs,
-            offline=args.offline,
-            origins=origins(args),
-            compiler_cache=not args.no_compiler_cache,
-            keep_work=args.keep_work,
-        ),
-    )
+    builder = Builder(plan, home, reporter, options)
     with home.in_use():
+        zip_path = builder.bundle().path / plan.zip_name
         started = time.monotonic()
-        entry = builder.bundle()
-        zip_path = entry.path / plan.zip_name
         verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
         builder.record.seconds["verify"] = round(time.monotonic() - started, 2)
         record = deliver(plan, zip_path, dist, verdict, builder.record)
@@ -88,13 +82,6 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
         )
     args.recipe, args.os = found.recipe, args.os or found.os
     reporter.say(f"no recipe named; this machine fits `{found.recipe}`: {'; '.join(found.reasons)}")
-
-
-def origins(args: argparse.Namespace) -> tuple[str, ...]:
-    """Return the source origins to try first: command line, environment, configuration."""
-    from qbuild import config
-
-    return config.source_origins(args.origin)
 
 
 def check(zip_path: Path, home: Store, reporter: Reporter, *, run: bool) -> Verdict:
@@ -128,7 +115,8 @@ def deliver(
     import os
     import shutil
 
-    from qbuild.store import file_sha256, write_atomically
+    from qbuild.hashing import sha256_file
+    from qbuild.store import write_atomically
     from qbuild.verify.model import to_json
 
     target = dist / plan.zip_name
@@ -146,7 +134,7 @@ def deliver(
             where=str(target),
             fix="the finished zip is kept in the store; choose another --dist and run again",
         ) from error
-    digest = file_sha256(target)
+    digest = sha256_file(target)
     data: dict[str, Any] = {
         "bundle": plan.bundle.key,
         "zip": {

@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING, Any
 from qbuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from qbuild.builder import BuildOptions
     from qbuild.lock import Lock
     from qbuild.plan import Plan
     from qbuild.recipe.model import Recipe
     from qbuild.store import Store
+
+
+def add_everywhere(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every command has."""
+    group = parser.add_argument_group("everywhere")
+    group.add_argument("--json", action="store_true", help="machine-readable output")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
+    group.add_argument("--store", metavar="DIR", help="where results and caches are kept")
+    group.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
+    group.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
+    group.add_argument("--debug", action="store_true", help="show Python tracebacks")
 
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +62,26 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         "--keep-work", action="store_true", help="keep the build tree after success"
     )
     parser.add_argument("--dist", metavar="DIR", default="dist", help="output folder (dist)")
+
+
+def build_options(args: argparse.Namespace) -> BuildOptions:
+    """Return how to build, as :func:`add_build`'s options say.
+
+    Raises:
+        UsageError: ``--jobs`` is no positive number, or the configuration is malformed.
+    """
+    from qbuild.builder import BuildOptions
+    from qbuild.config import source_origins
+
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    return BuildOptions(
+        jobs=args.jobs,
+        offline=args.offline,
+        origins=source_origins(args.origin),
+        compiler_cache=not args.no_compiler_cache,
+        keep_work=args.keep_work,
+    )
 
 
 def recipe_name(args: argparse.Namespace) -> str:

@@ -251,8 +251,8 @@ def version_in(cmakelists: str) -> str:
 
 def _sdist_at(origin: str) -> FilePin | None:
     """Return a pin of the sdist the commit was taken from, when it was taken from one."""
+    from qbuild.hashing import sha256_file
     from qbuild.lock import normalise
-    from qbuild.store import file_sha256
 
     file = Path(origin).expanduser()
     match = _SDIST.fullmatch(file.name)
@@ -262,7 +262,7 @@ def _sdist_at(origin: str) -> FilePin | None:
         project=normalise(match["project"]),
         version=match["version"],
         filename=file.name,
-        sha256=file_sha256(file),
+        sha256=sha256_file(file),
         size=file.stat().st_size,
     )
 

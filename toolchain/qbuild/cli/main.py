@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from qbuild import __version__
+from qbuild.cli.common import add_everywhere
 from qbuild.errors import Interrupted, QbuildError, StoreError, UsageError
 
 COMMANDS = {
@@ -39,18 +40,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, fix=f"see `{self.prog} --help`")
-
-
-def _global_options() -> _Parser:
-    common = _Parser(add_help=False)
-    group = common.add_argument_group("everywhere")
-    group.add_argument("--json", action="store_true", help="machine-readable output")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
-    group.add_argument("--store", metavar="DIR", help="where results and caches are kept")
-    group.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
-    group.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
-    group.add_argument("--debug", action="store_true", help="show Python tracebacks")
-    return common
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -84,7 +73,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("-V", "--version", action="version", version=f"qbuild {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    common = _global_options()
+    common = _Parser(add_help=False)
+    add_everywhere(common)
     chosen = parser
     for command, text in COMMANDS.items():
         sub = commands.add_parser(

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild.cli.common import load_lock, print_json, store
+from qbuild.cli.common import add_everywhere, load_lock, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import PatchError, UsageError
 
@@ -61,13 +61,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def _everywhere() -> argparse.ArgumentParser:
     """Let the options of every command stand behind the verb, too, without a default of theirs."""
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    group = common.add_argument_group("everywhere")
-    group.add_argument("--json", action="store_true", help="machine-readable output")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no chatter")
-    group.add_argument("--store", metavar="DIR", help="where results and caches are kept")
-    group.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
-    group.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
-    group.add_argument("--debug", action="store_true", help="show Python tracebacks")
+    add_everywhere(common)
     return common
 
 
@@ -158,7 +152,7 @@ def _other_repo(
     A ref needs an origin that has it; what comes is checked object by object by git's fsck, but
     no pin vouches for it: it is tried, never built.
     """
-    from qbuild.cli.build import origins
+    from qbuild.config import source_origins
     from qbuild.source import fetch_commit
 
     lock = load_lock(args)
@@ -173,7 +167,7 @@ def _other_repo(
         raise UsageError(f"`{ref}` is not a ref, a commit id or the name of a pin")
     recipe = _recipe(args)
     pin = lock.source(args.pin or (recipe.source.pin if recipe is not None else "llama.cpp"))
-    places = [*origins(args), *([] if args.offline else [pin.url])]
+    places = [*source_origins(args.origin), *([] if args.offline else [pin.url])]
     got = fetch_commit(
         places,
         ref,

@@ -61,6 +61,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """
     from qbuild import compare, host
     from qbuild.builder import Builder, BuildOptions
+    from qbuild.store import link_tree
 
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
@@ -82,7 +83,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             )
             folder = scratch / how.folder
             for entry in inputs:
-                _link_tree(entry.path, folder / "store" / entry.kind / entry.key)
+                link_tree(entry.path, folder / "store" / entry.kind / entry.key)
             _build(args, how, folder)
             zips.append(folder / "dist" / plan.zip_name)
         result = compare.compare_zips(*zips)
@@ -106,19 +107,6 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             from qbuild.store import remove_tree
 
             remove_tree(scratch)
-
-
-def _link_tree(source: Path, dest: Path) -> None:
-    """Copy a store entry by hard links where the disk can."""
-    import shutil
-
-    def link(src: str, dst: str) -> None:
-        try:
-            os.link(src, dst, follow_symlinks=False)
-        except OSError:
-            shutil.copy2(src, dst, follow_symlinks=False)
-
-    shutil.copytree(source, dest, symlinks=True, copy_function=link)
 
 
 def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:

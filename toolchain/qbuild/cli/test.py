@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from qbuild import host, process
-from qbuild.cli.common import add_build, add_recipe, load, load_lock, print_json, store
+from qbuild.cli.common import (
+    add_build,
+    add_recipe,
+    build_options,
+    load,
+    load_lock,
+    print_json,
+    store,
+)
 from qbuild.console import Reporter
 from qbuild.errors import CompileError, UsageError
 
@@ -37,8 +45,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """
     from qbuild import plan as plans
     from qbuild import resources
-    from qbuild.builder import Builder, BuildOptions
-    from qbuild.cli.build import origins
+    from qbuild.builder import Builder
     from qbuild.patches import load_series
 
     # Tests look inside the libraries, and one counts memory by replacing operator new, which a
@@ -68,18 +75,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     plan = plans.make_plan(
         recipe, load_lock(args), host=host.platform_key(), patches_root=root, tests=tests
     )
-    builder = Builder(
-        plan,
-        store(args),
-        reporter,
-        BuildOptions(
-            jobs=args.jobs,
-            offline=args.offline,
-            origins=origins(args),
-            compiler_cache=not args.no_compiler_cache,
-            keep_work=args.keep_work,
-        ),
-    )
+    builder = Builder(plan, store(args), reporter, build_options(args))
     results: dict[str, str] = {}
 
     def run(work: Path, tools: Mapping[str, Path], env: Mapping[str, str]) -> None:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from qbuild import toml
 from qbuild.errors import PatchError
-from qbuild.lock import locate
 from qbuild.patches.mail import Mail, parse
 from qbuild.recipe.convert import KeyProblem, build, suggest
+from qbuild.toml import locate
 
 ProbeKind = Literal["export", "string", "help", "behaviour"]
 

@@ -15,6 +15,7 @@ from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import isa
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
+from qbuild.toml import locate
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 _TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
@@ -29,7 +30,7 @@ OWNED_OPTIONS = {
     "CMAKE_C_COMPILER": "use `toolchain.name`",
     "CMAKE_CXX_COMPILER": "use `toolchain.name`",
     "CMAKE_TOOLCHAIN_FILE": "use `toolchain.name`",
-    "CMAKE_CUDA_ARCHITECTURES": "use `cuda.architectures`",
+    "CMAKE_CUDA_ARCHITECTURES": "CUDA bundles are not in this version of qbuild",
     "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
     "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
     "GGML_CCACHE": "qbuild decides about compiler caches; see `--no-compiler-cache`",
@@ -252,6 +253,12 @@ def _check(recipe: Recipe, path: Path) -> None:
     if not _GLIBC.fullmatch(recipe.target.glibc):
         raise KeyProblem(("target", "glibc"), "must look like `2.28`")
     isa.check(recipe.target.cpu, recipe.target.isa)
+    if recipe.build.ui:
+        raise KeyProblem(
+            ("build", "ui"),
+            "asks for the web UI, which this version of qbuild cannot build in",
+            "leave it out: the API of llama-server works with any OpenAI client",
+        )
     if not recipe.build.targets:
         raise KeyProblem(("build", "targets"), "must name at least one CMake target")
     for index, name in enumerate(recipe.build.targets):
@@ -299,33 +306,3 @@ def _has(data: object, path: Sequence[str]) -> bool:
         else:
             return False
     return True
-
-
-_HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
-_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
-
-
-def _split_key(text: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in text.split(".")]
-
-
-def locate(text: str, path: Sequence[str]) -> int | None:
-    """Return the 1-based line on which the key stands, or the nearest enclosing table's line.
-
-    A scanner over table headers and key lines: TOML parsers in use keep no positions.
-    """
-    best: int | None = None
-    best_length = 0
-    table: list[str] = []
-    wanted = list(path)
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            table = _split_key(header.group(1))
-            full = table
-        elif key := _KEY.match(line):
-            full = table + _split_key(key.group(1))
-        else:
-            continue
-        if len(full) > best_length and wanted[: len(full)] == full:
-            best, best_length = number, len(full)
-    return best

@@ -112,7 +112,9 @@ class Build:
     )
     ui: bool = field(
         default=False,
-        metadata=doc("Whether llama-server's web UI is built in (from its npm lockfile)."),
+        metadata=doc(
+            "Whether llama-server's web UI is inside; not available yet, `true` is refused."
+        ),
     )
 
 

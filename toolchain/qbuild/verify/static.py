@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild.archive import sha256_file
 from qbuild.console import Reporter, Silent, Task
 from qbuild.errors import ArchiveError, QbuildError, VerifyError
+from qbuild.hashing import sha256_file
 from qbuild.manifest import FILE_NAME as MANIFEST
 from qbuild.manifest import Manifest, load_manifest
 from qbuild.provenance import FILE_NAME as PROVENANCE
