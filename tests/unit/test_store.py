@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from qbuild import store as store_module
 from qbuild.console import Silent
 from qbuild.errors import StoreError
 from qbuild.store import Store, step_key, write_atomically
@@ -152,10 +153,16 @@ def test_a_change_that_keeps_size_and_time_is_found_by_the_thorough_check(store:
     assert store.damage(entry, thorough=True) == "sub/file has other bytes"
 
 
-def test_a_copied_store_is_hashed_and_accepted(store: Store, tmp_path: Path) -> None:
+def test_a_copied_store_is_hashed_once_and_accepted(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.put("thing", KEY, INPUTS, make)
     shutil.copytree(store.root, tmp_path / "copy", symlinks=True, copy_function=shutil.copy)
-    assert Store(tmp_path / "copy").get("thing", KEY, Silent()) is not None
+    copy = Store(tmp_path / "copy")
+    assert copy.get("thing", KEY, Silent()) is not None
+    # The second time nothing has to be hashed.
+    monkeypatch.setattr(store_module, "sha256_file", lambda path: "not asked")
+    assert copy.get("thing", KEY, Silent()) is not None
 
 
 def test_write_atomically_replaces_and_leaves_no_rubbish(tmp_path: Path) -> None:

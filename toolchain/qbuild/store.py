@@ -137,6 +137,7 @@ class Store:
             return f"{_ENTRY} cannot be read"
         if step_key(entry.kind, entry.inputs) != entry.key:
             return f"{_ENTRY} does not belong to this key"
+        times: dict[str, int] = {}
         found = dict(_scan(entry.path))
         found.pop(_ENTRY, None)
         if extra := found.keys() - entry.files.keys():
@@ -152,10 +153,31 @@ class Store:
             info = here.stat(follow_symlinks=False)
             if not stat.S_ISREG(info.st_mode) or info.st_size != wanted["size"]:
                 return f"{name} has other bytes"
-            untouched = info.st_mtime_ns == wanted.get("mtime_ns") and not thorough
-            if not untouched and sha256_file(Path(here.path)) != wanted["sha256"]:
+            recent = info.st_mtime_ns != wanted.get("mtime_ns")
+            if (recent or thorough) and sha256_file(Path(here.path)) != wanted["sha256"]:
                 return f"{name} has other bytes"
+            if recent:
+                times[name] = info.st_mtime_ns
+        if times:
+            self._keep_times(entry, times)
         return None
+
+    def _keep_times(self, entry: Entry, times: Mapping[str, int]) -> None:
+        """Record the times of files whose bytes were found right, so they need no hashing again.
+
+        A store that was copied, unpacked or restored by a CI cache has new times everywhere.
+        """
+        files = {
+            name: {**facts, "mtime_ns": times[name]} if name in times else facts
+            for name, facts in entry.files.items()
+        }
+        # Written outside the entry: another run that checks it now must not find a stranger in it.
+        aside = self.root / "tmp" / f"entry-{uuid.uuid4().hex[:8]}"
+        with contextlib.suppress(OSError, StoreError):  # a read-only store stays as it is
+            aside.mkdir(parents=True)
+            _write_entry(aside, entry.kind, entry.inputs, files, entry.facts)
+            (aside / _ENTRY).replace(entry.path / _ENTRY)
+            aside.rmdir()
 
     def get(self, kind: str, key: str, reporter: Reporter) -> Entry | None:
         """Return a checked result (see :meth:`damage`); a damaged one is moved aside.
@@ -222,10 +244,7 @@ class Store:
             aside.mkdir(parents=True)
             facts = make(aside)
             files = {name: _describe(Path(e.path)) for name, e in sorted(_scan(aside))}
-            data = {"kind": kind, "inputs": inputs, "files": files, "facts": facts}
-            write_atomically(
-                aside / _ENTRY, json.dumps(data, sort_keys=True, ensure_ascii=True).encode()
-            )
+            _write_entry(aside, kind, inputs, files, facts)
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
                 self.set_aside(target)
@@ -345,6 +364,18 @@ class Store:
                 entry = self.find(kind.name, path.name)
                 if entry is not None:
                     yield entry
+
+
+def _write_entry(
+    folder: Path,
+    kind: str,
+    inputs: Mapping[str, Any],
+    files: Mapping[str, Mapping[str, Any]],
+    facts: Mapping[str, Any],
+) -> None:
+    data = {"kind": kind, "inputs": inputs, "files": files, "facts": facts}
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+    write_atomically(folder / _ENTRY, text.encode())
 
 
 def link_tree(source: Path, dest: Path) -> None:
