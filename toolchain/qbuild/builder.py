@@ -5,6 +5,7 @@ Work is pulled from the end: a bundle that exists needs no stage, a stage no com
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from qbuild.errors import ConfigureError, StoreError, ToolchainError
 from qbuild.lock import SourcePin, WheelPin
 from qbuild.plan import Plan, Step, source_step, wheel_step
 from qbuild.store import Entry, Store, link_tree, remove_tree, write_atomically
-from qbuild.toolchains.base import Prepared
+from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER, Prepared
 
 _MARGIN = 1 << 30
 """Bytes that must stay free on the store's disk while a build tree grows."""
@@ -162,6 +163,40 @@ class Builder:
             ],
         }
 
+    # -- the folder that clang takes for a CUDA installation ---------------------------------
+
+    def _make_tree(self, dest: Path) -> Mapping[str, Any]:
+        from qbuild.cuda import tree as cuda_tree
+
+        plan = self.plan
+        assert plan.tree is not None
+        self.reporter.say("CUDA tree: headers, ptxas and import libraries from the wheels")
+        unpacked = {w.project: self.wheel(w).path / "files" for w in plan.wheels}
+        commands = cuda_tree.assemble(
+            dest / "tree",
+            unpacked,
+            host=plan.tree.inputs["host"],
+            target=plan.tree.inputs["target"],
+        )
+        cache = self.store.root / "cache" / "zig"
+        cache.mkdir(parents=True, exist_ok=True)
+        env = {"PATH": os.defpath, "HOME": str(dest), "LC_ALL": "C", "TZ": "UTC"}
+        env |= {"ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)}
+        log = self.store.root / "cache" / "cuda-tree.log"
+        lines: list[str] = []
+        for command in commands:
+            status = process.run_logged(
+                list(command.argv), cwd=dest, env=env, log=log, on_line=lines.append
+            )
+            if status != 0 or not command.makes.is_file():
+                raise ToolchainError(
+                    f"{command.makes.name} of the CUDA tree could not be made: "
+                    + (lines[-1] if lines else f"exit code {status}"),
+                    where=f"full log: {log}",
+                    fix="this is a fault of qbuild or of a wheel; please report it",
+                )
+        return {"makes": [command.makes.name for command in commands]}
+
     # -- configure and compile --------------------------------------------------------------
 
     def _make_compile(self, dest: Path) -> Mapping[str, Any]:
@@ -202,6 +237,8 @@ class Builder:
         """Lay out the work tree: source, wrappers, toolchain."""
         plan = self.plan
         unpacked = {w.project: self.wheel(w).path / "files" for w in plan.wheels}
+        if plan.tree is not None:
+            unpacked[CUDA_TREE] = self._ensure(plan.tree, self._make_tree).path / "tree"
         source = self.patch().path / "tree"
         marker = work / "src.complete"
         if not marker.exists() or marker.read_text(encoding="utf-8") != plan.patch.key:
@@ -240,11 +277,6 @@ class Builder:
     def _cache_environment(self, work: Path) -> dict[str, str]:
         if not self._ccache():
             return {}
-        inputs = self.plan.configure.inputs
-        wrappers = inputs["layout"]["wrappers"]
-        toolchain = json.dumps([inputs["toolchain"], wrappers], sort_keys=True)
-        import hashlib
-
         return {
             "CCACHE_DIR": str(self.store.root / "cache" / "ccache"),
             "CCACHE_CONFIGPATH": os.devnull,
@@ -252,10 +284,31 @@ class Builder:
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_COMPILERTYPE": "gcc" if self.plan.toolchain.name == "gcc" else "clang",
             # The wrapper holds this folder's name; the compiler is what its pins say it is.
-            "CCACHE_COMPILERCHECK": "string:" + hashlib.sha256(toolchain.encode()).hexdigest(),
+            "CCACHE_COMPILERCHECK": "string:" + self._compiler_id(cuda=False),
             "CCACHE_MAXSIZE": "8G",
             "CCACHE_TEMPDIR": str(work / "tmp"),
         }
+
+    def _compiler_id(self, *, cuda: bool) -> str:
+        """Return a digest of what an object depends on beyond its preprocessed text.
+
+        The C++ compiler of ``clang-cuda`` is zig's: a recipe with CUDA shares its objects with one
+        without. Device code depends on the whole CUDA tree as well, but not on the libraries that
+        are linked.
+        """
+        inputs = self.plan.configure.inputs
+        described = inputs["toolchain"]
+        wrappers = {
+            name: words
+            for name, words in inputs["layout"]["wrappers"].items()
+            if cuda or name != CUDA_WRAPPER
+        }
+        tree = described.get("tree") if cuda else None
+        if tree is not None:
+            wheels = {n: d for n, d in tree["wheels"].items() if "cublas" not in n}
+            tree = {**tree, "wheels": wheels}
+        data = [described.get("c++", described), tree, wrappers]
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
     def _ccache(self) -> Path | None:
         """Return the pinned ccache, or nothing when caching is off or no wheel fits this host."""
@@ -288,6 +341,8 @@ class Builder:
                 "this system lets qbuild cut no network: the build is not proven hermetic"
             )
         entries = {**plan.configure.inputs["cache"], **prepared.cache}
+        if plan.tree is not None:
+            entries["GGML_CUDA_CLANG_ID"] = self._compiler_id(cuda=True)[:16]
         ccache = self._ccache()
         text = cmake.init_cache(entries)
         if ccache is not None:

@@ -95,6 +95,7 @@ def make_bundle(
     facts: BundleFacts,
     dest_dir: Path,
     extras: Sequence[ExtraFile] = (),
+    provided: Mapping[str, Path] | None = None,
 ) -> BundleResult:
     """Make the zip of a staged build and its ``.sha256`` in ``dest_dir``.
 
@@ -106,6 +107,8 @@ def make_bundle(
         facts: What the bundle's papers say.
         dest_dir: Where the zip goes; made when missing.
         extras: More files to ship.
+        provided: Name → file of libraries that ship when an import table asks for them: NVIDIA's,
+            from their wheels.
 
     Raises:
         BundleError: An executable or library is missing, a licence is not found, or a paper
@@ -114,7 +117,7 @@ def make_bundle(
         ArchiveError: The zip cannot be written.
 
     """
-    binaries = _select(stage, facts)
+    binaries = _select(stage, facts, provided or {})
     inputs = {name: path for name, path in toolchain_licences.items() if path.is_dir()}
     found = third_party.find(
         facts,
@@ -212,10 +215,13 @@ def _fold(name: str, *, windows: bool) -> str:
     return name.lower() if windows else name
 
 
-def _select(stage: Path, facts: BundleFacts) -> tuple[_Binary, ...]:
+def _select(stage: Path, facts: BundleFacts, provided: Mapping[str, Path]) -> tuple[_Binary, ...]:
     """Return the executables and everything they load, sorted by name."""
     windows = facts.windows
-    candidates = _libraries(stage, facts)
+    candidates = {
+        name: _Binary(name=name, path=path, linked=_read(path, windows=windows), role="library")
+        for name, path in provided.items()
+    } | _libraries(stage, facts)
     chosen: dict[str, _Binary] = {}
     queue: deque[str] = deque()
     for target in facts.recipe.build.targets:
@@ -284,7 +290,10 @@ def _problems(
     result = closure.resolve(
         images,
         target_os=facts.recipe.target.os,
-        table=closure.load_table(facts.recipe.target.os),
+        table=closure.load_table(
+            facts.recipe.target.os,
+            cuda_runtime=facts.recipe.bundle.cuda_runtime == "separate",
+        ),
         runtime_loaded=runtime_loaded,
     )
     return [str(problem) for problem in result.problems]

@@ -11,6 +11,7 @@ from typing import Any
 from qbuild import __version__
 from qbuild.facts import (
     BundleFacts,
+    CudaFacts,
     InputFile,
     PatchFacts,
     SeriesFacts,
@@ -54,7 +55,9 @@ def lock_subset(plan: Plan) -> dict[str, Any]:
     return {"source": source, "wheels": wheels}
 
 
-def facts_of(plan: Plan, patched: Entry, compiled: Entry) -> BundleFacts:
+def facts_of(
+    plan: Plan, patched: Entry, compiled: Entry, cuda: CudaFacts | None = None
+) -> BundleFacts:
     """Return what the bundle's manifest, provenance, SBOM and README say."""
     pin = plan.pin
     subjects = {(p["series"], p["file"]): p["subject"] for p in patched.facts["patches"]}
@@ -99,7 +102,22 @@ def facts_of(plan: Plan, patched: Entry, compiled: Entry) -> BundleFacts:
         lock=lock_subset(plan),
         cmake=plan.configure.inputs["cache"],
         qbuild_version=__version__,
+        cuda=cuda,
+        gpu_validated=_gpu_validated(plan),
         tools=tuple(_input(w) for w in plan.wheels if w.project in BUILD_TOOLS),
+    )
+
+
+def _gpu_validated(plan: Plan) -> bool | None:
+    """Return whether every architecture's kernels have run on a real GPU; none without CUDA."""
+    if not plan.recipe.cuda.architectures:
+        return None
+    from qbuild.cuda.arch import parse_archs
+    from qbuild.cuda.verdict import gpu_validated
+
+    return all(
+        gpu_validated(plan.toolchain.name, arch, plan.pin.commit)
+        for arch in parse_archs(plan.recipe.cuda.architectures)
     )
 
 
@@ -119,11 +137,22 @@ def bundle_from_plan(
     """
     from qbuild.bundle import make_bundle
 
+    provided = {
+        name: unpacked[project] / file
+        for name, (project, file) in plan.toolchain.provides(plan.recipe).items()
+    }
+    cuda = None
+    if plan.recipe.cuda.architectures:
+        from qbuild.cuda.proof import prove
+
+        versions = {wheel.project: wheel.version for wheel in plan.wheels}
+        cuda = prove(plan.recipe, staged, provided, versions)
     result = make_bundle(
         stage=staged,
         source_tree=patched.path / "tree",
         toolchain_licences=unpacked,
-        facts=facts_of(plan, patched, compiled),
+        facts=facts_of(plan, patched, compiled, cuda),
         dest_dir=dest,
+        provided=provided,
     )
     return {"zip": result.zip.name, "sha256": result.sha256, "size": result.size}

@@ -93,15 +93,21 @@ class Closure:
     """Libraries that no other file asks for and that nothing loads at run time."""
 
 
-def load_table(target_os: str) -> SystemTable:
-    """Return the committed table of an operating system's own libraries."""
+def load_table(target_os: str, *, cuda_runtime: bool = False) -> SystemTable:
+    """Return the committed table of an operating system's own libraries.
+
+    Args:
+        target_os: ``windows`` or ``linux``.
+        cuda_runtime: Whether the user brings NVIDIA's runtime libraries as well.
+    """
     path: Path = resources.data_dir() / _TABLES[target_os]
     data = tomllib.loads(path.read_text(encoding="utf-8"))
 
     def names(key: str) -> tuple[str, ...]:
         return tuple(name for group in data.get(key, []) for name in group["names"])
 
-    return SystemTable(system=names("group"), driver=names("driver"))
+    extra = names("cuda-runtime") if cuda_runtime else ()
+    return SystemTable(system=(*names("group"), *extra), driver=names("driver"))
 
 
 def resolve(

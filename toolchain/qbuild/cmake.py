@@ -67,8 +67,21 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
         suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
         entries["CMAKE_MSVC_RUNTIME_LIBRARY"] = f"MultiThreaded{suffix}"
     entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
+    if recipe.cuda.architectures:
+        entries |= _cuda_entries(recipe)
     entries |= recipe.build.options
     return dict(sorted(entries.items()))
+
+
+def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
+    from qbuild.cuda import flags
+    from qbuild.cuda.arch import parse_archs
+
+    return flags.cache_entries(
+        parse_archs(recipe.cuda.architectures),
+        kv_types=recipe.cuda.kv_cache,
+        peer_copy=recipe.cuda.peer_copy,
+    )
 
 
 def init_cache(entries: Mapping[str, CmakeValue]) -> str:

@@ -97,6 +97,28 @@ class ToolchainFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CudaFacts:
+    """The GPU side of a bundle.
+
+    Args:
+        toolkit: CUDA version that it was compiled with, e.g. ``12.9``.
+        architectures: As the recipe spells them, sorted.
+        cublas: Version of the bundled cuBLAS; "" when the user brings NVIDIA's libraries.
+        driver: Lowest NVIDIA driver that runs it.
+        proofs: Why these libraries will do, one sentence each.
+        gpus: Generations that run it: (generation and compute capability, how).
+
+    """
+
+    toolkit: str
+    architectures: tuple[str, ...]
+    cublas: str
+    driver: str
+    proofs: tuple[str, ...]
+    gpus: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class BundleFacts:
     """Everything a bundle's papers say.
 
@@ -111,6 +133,7 @@ class BundleFacts:
         cmake: CMake cache entries as given to CMake, ISA switches included.
         qbuild_version: Version of qbuild.
         https: Whether the tools can fetch over HTTPS.
+        cuda: The GPU side; ``None``: CPU only.
         gpu_validated: Whether the bundle's GPU code ran on a real GPU; ``None``: it has none.
         tools: CMake, ninja and the like: they make the build but leave nothing in the bundle.
 
@@ -126,6 +149,7 @@ class BundleFacts:
     cmake: Mapping[str, bool | int | str]
     qbuild_version: str
     https: bool = False
+    cuda: CudaFacts | None = None
     gpu_validated: bool | None = None
     tools: tuple[InputFile, ...] = field(default=())
 

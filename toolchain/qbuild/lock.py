@@ -137,21 +137,20 @@ class Lock:
             fix=suggest(name, names) or f"pinned are: {', '.join(names) or 'none'}",
         )
 
-    def wheel(self, project: str, platform: str) -> WheelPin:
-        """Return the wheel of a project for a host; one for ``any`` fits every host.
+    def versions(self, project: str, platform: str) -> tuple[WheelPin, ...]:
+        """Return every pinned version of a project for a platform, in file order.
 
         Args:
             project: Project name; spelling variants (``_`` for ``-``, case) are the same.
-            platform: Host, e.g. ``linux-x86_64``.
+            platform: Machine it is for, e.g. ``linux-x86_64``; a wheel for ``any`` fits each.
 
         Raises:
             LockError: There is none.
         """
         wanted = normalise(project)
         same = [pin for pin in self.wheels if normalise(pin.project) == wanted]
-        for pin in same:
-            if pin.platform in (platform, "any"):
-                return pin
+        if found := tuple(pin for pin in same if pin.platform in (platform, "any")):
+            return found
         if same:
             raise LockError(
                 f"the lockfile pins `{project}`, but not for {platform}",
@@ -163,6 +162,32 @@ class Lock:
             f"the lockfile pins no wheel of `{project}`",
             where=self.path,
             fix=suggest(project, names) or f"pinned are: {', '.join(names) or 'none'}",
+        )
+
+    def wheel(self, project: str, platform: str, version: str | None = None) -> WheelPin:
+        """Return the wheel of a project for a machine.
+
+        Args:
+            project: Project name.
+            platform: Machine, as for :meth:`versions`.
+            version: Which of several pinned versions; none: there is only one.
+
+        Raises:
+            LockError: There is none, or several and no version says which.
+        """
+        found = self.versions(project, platform)
+        if version is not None:
+            for pin in found:
+                if pin.version == version:
+                    return pin
+        elif len(found) == 1:
+            return found[0]
+        have = ", ".join(pin.version for pin in found)
+        raise LockError(
+            f"the lockfile pins `{project}` for {platform} as {have}, "
+            + (f"not as {version}" if version else "and nothing says which is meant"),
+            where=self.path,
+            fix="take the lockfile that came with this qbuild",
         )
 
 
@@ -250,7 +275,7 @@ def _check(found: _File) -> None:
         raise KeyProblem(
             ("schema",), f"must be 1, not {found.schema}", "use the qbuild that wrote this file"
         )
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for index, table in enumerate(found.source):
         pin = table.pin()
         _check_source(pin, ("source", str(index)))
@@ -261,10 +286,11 @@ def _check(found: _File) -> None:
         if wheel.platform not in PLATFORMS:
             fix = suggest(wheel.platform, PLATFORMS) or f"one of: {', '.join(PLATFORMS)}"
             raise KeyProblem((*path, "platform"), f"is unknown: {wheel.platform!r}", fix)
-        _once(seen, (normalise(wheel.project), wheel.platform), (*path, "project"))
+        same = (normalise(wheel.project), wheel.version, wheel.platform)
+        _once(seen, same, (*path, "project"))
 
 
-def _once(seen: dict[tuple[str, str], str], key: tuple[str, str], path: tuple[str, ...]) -> None:
+def _once(seen: dict[tuple[str, ...], str], key: tuple[str, ...], path: tuple[str, ...]) -> None:
     if key in seen:
         raise KeyProblem(path, f"pins {' '.join(key)} a second time", f"first: {seen[key]}")
     seen[key] = _dotted(path[:-1])

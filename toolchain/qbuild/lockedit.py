@@ -40,7 +40,10 @@ def with_source(text: str, pin: SourcePin) -> str:
 
 
 def with_wheels(text: str, pins: Sequence[WheelPin]) -> str:
-    """Return the lockfile's text with these wheels, each in place of (or after) the others."""
+    """Return the lockfile's text with these wheels, each in place of (or after) the others.
+
+    A wheel replaces the one of its project and platform; of several versions, its own.
+    """
     import tomlkit
     from tomlkit.items import AoT
 
@@ -51,11 +54,16 @@ def with_wheels(text: str, pins: Sequence[WheelPin]) -> str:
     assert isinstance(tables, AoT)
     for pin in pins:
         values = _plain(pin)
-        for table in tables:
-            same = normalise(str(table.get("project"))) == normalise(pin.project)
-            if same and table.get("platform") == pin.platform:
-                _update(table, values)
-                break
+        same = [
+            table
+            for table in tables
+            if normalise(str(table.get("project"))) == normalise(pin.project)
+            and table.get("platform") == pin.platform
+        ]
+        if len(same) > 1:
+            same = [table for table in same if table.get("version") == pin.version]
+        if same:
+            _update(same[0], values)
         else:
             table = tomlkit.table()
             _update(table, values)

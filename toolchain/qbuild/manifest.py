@@ -108,6 +108,8 @@ def make_manifest(facts: BundleFacts, files: tuple[ManifestFile, ...]) -> Manife
             "web_ui": facts.ui,
             "https": facts.https,
             "gpu_validated": facts.gpu_validated,
+            **({"cuda": facts.cuda.toolkit} if facts.cuda else {}),
+            **({"cuda_details": dataclasses.asdict(facts.cuda)} if facts.cuda else {}),
         },
         files=tuple(sorted(files, key=lambda entry: entry.path)),
     )

@@ -33,9 +33,12 @@ BUILD_TOOLS = ("cmake", "ninja")
 # What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
 _BUNDLE_CODE = (
     "archive.py", "bundle.py", "bundling.py", "closure.py", "facts.py", "manifest.py", "names.py",
-    "provenance.py", "readme.py", "sbom.py", "stage.py", "third_party.py",
+    "provenance.py", "readme.py", "sbom.py", "stage.py", "third_party.py", "cuda/runtime.py",
 )  # fmt: skip
-_BUNDLE_TABLES = ("third-party.toml", "windows-dlls.toml", "linux-libs.toml")
+_BUNDLE_TABLES = (
+    "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",
+    "windows-dlls.toml",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,7 @@ class Plan:
     wheels: tuple[WheelPin, ...]
     source: Step
     wheel_steps: Mapping[str, Step]
+    tree: Step | None
     patch: Step
     configure: Step
     compile: Step
@@ -79,6 +83,7 @@ class Plan:
         return (
             self.source,
             *self.wheel_steps.values(),
+            *((self.tree,) if self.tree else ()),
             self.patch,
             self.configure,
             self.compile,
@@ -144,6 +149,8 @@ def make_plan(
 
     source = source_step(pin)
     wheel_steps = {wheel.project: wheel_step(wheel) for wheel in wheels}
+    described = toolchain.describe(recipe, lock, host)
+    tree_inputs = toolchain.tree_inputs(recipe, lock, host)
     patch = _step(
         "patch",
         {
@@ -158,7 +165,7 @@ def make_plan(
         {
             "format": cmake.FORMAT,
             "patch": patch.key,
-            "toolchain": toolchain.describe(recipe, lock, host),
+            "toolchain": described,
             "layout": _layout(toolchain, recipe),
             "tools": {wheel.project: wheel.sha256 for wheel in tools},
             "cache": entries,
@@ -180,6 +187,7 @@ def make_plan(
             "stage": stage.key,
             "zip": name,
             "recipe": as_dict(recipe),
+            "provided": {name: list(where) for name, where in toolchain.provides(recipe).items()},
             "code": _bundle_code_digest(),
         },
     )
@@ -193,6 +201,7 @@ def make_plan(
         wheels=wheels,
         source=source,
         wheel_steps=wheel_steps,
+        tree=_step("cuda-tree", tree_inputs, "CUDA tree") if tree_inputs else None,
         patch=patch,
         configure=configure,
         compile=compiled,
@@ -209,7 +218,8 @@ def source_step(pin: SourcePin) -> Step:
 
 def _layout(toolchain: Toolchain, recipe: Recipe) -> dict[str, Any]:
     """Return wrappers and toolchain file with placeholders for what differs between folders."""
-    programs = {name: f"@{name}@" for name in ("zig", "cc", "c++")}
+    names = ("zig", "zig-lib", "cuda-tree", "cc", "c++")
+    programs = {name: f"@{name}@" for name in names}
     layout = toolchain.layout(recipe, programs=programs, work="@work@", cache_dir="@cache@")
     return {
         "wrappers": {name: list(words) for name, words in layout.wrappers.items()},

@@ -105,9 +105,28 @@ def _needs(facts: BundleFacts) -> str:
                 "  ",
                 "- ",
             ),
+            *_gpu_needs(facts),
             _wrap("Memory for the model: about the size of its file plus 1 to 2 GB.", "  ", "- "),
         ],
     )
+
+
+def _gpu_needs(facts: BundleFacts) -> list[str]:
+    cuda = facts.cuda
+    if cuda is None:
+        return []
+    gpus = "; ".join(f"{family} {how}" for family, how in cuda.gpus)
+    lines = [
+        f"An NVIDIA GPU, for speed: {gpus} (generation and compute capability). Any other GPU is "
+        "not used; the processor then does all the work.",
+        f"NVIDIA's driver {cuda.driver} or newer. Nothing else of CUDA has to be installed."
+        if cuda.cublas
+        else f"NVIDIA's driver {cuda.driver} or newer, and cudart, cublas and cublasLt of CUDA "
+        f"{cuda.toolkit.partition('.')[0]} on the library path: this bundle leaves them out.",
+        "`nvidia-smi` prints the driver's version; `llama-cli --list-devices` the GPUs that are "
+        "used.",
+    ]
+    return [_wrap(line, "  ", "- ") for line in lines]
 
 
 def _command(facts: BundleFacts, program: str, arguments: str) -> str:
@@ -237,7 +256,9 @@ def _checks(facts: BundleFacts) -> str:
             "it, that was under Wine on Linux."
         )
     if facts.gpu_validated is False:
-        labels.append("Its GPU code was NOT run on a real GPU by those who built it.")
+        labels.append(
+            "Its GPU code was NOT run on a real GPU by those who built it (gpu_validated: false)."
+        )
     elif facts.gpu_validated is None:
         labels.append("It holds no GPU code: everything runs on the processor.")
     os_flag = f" --os {facts.recipe.target.os}"

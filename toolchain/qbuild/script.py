@@ -26,6 +26,13 @@ def render(plan: Plan, shell: str) -> str:
     """
     if shell not in ("sh", "cmd", "ps1"):
         raise UsageError(f"there is no script for `{shell}`", fix="sh, cmd or ps1")
+    if plan.tree is not None:
+        raise UsageError(
+            "there is no script for the clang-cuda toolchain: its CUDA folder is put together from "
+            "wheels by qbuild itself",
+            where=f"recipe {plan.recipe.name}",
+            fix="see docs/clang-cuda.md for what lies where, and `qbuild plan` for the steps",
+        )
     windows = shell != "sh"
     here = {"sh": "$PWD", "cmd": "%CD:\\=/%", "ps1": "$here"}[shell]
     programs = {

@@ -177,6 +177,15 @@ def _check_vendored(source_tree: Path, rows: Iterable[Component]) -> None:
                 )
 
 
+def _file(root: Path, name: str) -> Path:
+    """Return a file of the table; a ``*`` in its name stands for one that exists exactly once."""
+    if "*" in name:
+        found = sorted(root.glob(name))
+        if len(found) == 1:
+            return found[0]
+    return root / name
+
+
 def _text_name(row: Component, index: int) -> str:
     return f"{row.name}.txt" if index == 0 else f"{row.name}-{index + 1}.txt"
 
@@ -190,7 +199,7 @@ def _read_text(root: Path, row: Component, text: LicenceText) -> bytes:
         )
 
     try:
-        content = (root / text.file).read_bytes().replace(b"\r\n", b"\n")
+        content = _file(root, text.file).read_bytes().replace(b"\r\n", b"\n")
     except OSError as error:
         raise refuse(f"{text.file} cannot be read ({error.strerror or error})") from error
     start = content.find(text.start.encode())
@@ -213,7 +222,7 @@ def _version(root: Path | None, row: Component, facts: BundleFacts) -> str:
         return facts.source.version
     if root is None or not row.version_file:
         return ""
-    text = (root / row.version_file).read_text(encoding="utf-8", errors="replace")
+    text = _file(root, row.version_file).read_text(encoding="utf-8", errors="replace")
     match = re.search(row.version_pattern, text)
     if match is None:
         raise BundleError(

@@ -72,11 +72,9 @@ def test_the_series_says_the_same_mathematics() -> None:
 
 
 def test_cache_entries() -> None:
-    entries = flags.cache_entries(
-        parse_archs(["61-real", "120a-real"]),
-        compiler="/a b/clang-cuda",
-        libraries=["/a b/cudart.lib", "/a b/cublas.lib"],
-        kv_types=["q8_0-q8_0"],
+    archs = parse_archs(["61-real", "120a-real"])
+    entries = flags.cache_entries(archs, kv_types=["q8_0-q8_0"]) | flags.path_entries(
+        compiler="/a b/clang-cuda", libraries=["/a b/cudart.lib", "/a b/cublas.lib"]
     )
     assert entries["CMAKE_CUDA_ARCHITECTURES"] == "61-real;120a-real"
     assert entries["GGML_CUDA_CLANG_LIBRARIES"] == "/a b/cudart.lib;/a b/cublas.lib"
@@ -95,8 +93,7 @@ def test_cache_entries() -> None:
 )
 def test_bad_cache_entries(kv_types: list[str], compiler: str, what: str, fix: str) -> None:
     with pytest.raises(ToolchainError) as caught:
-        flags.cache_entries(
-            parse_archs(["61-real"]), compiler=compiler, libraries=[], kv_types=kv_types
-        )
+        flags.path_entries(compiler=compiler, libraries=[])
+        flags.cache_entries(parse_archs(["61-real"]), kv_types=kv_types)
     assert what in caught.value.what
     assert fix in (caught.value.fix or "")

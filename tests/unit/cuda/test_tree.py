@@ -63,8 +63,7 @@ def test_assembles_for_linux(unpacked: dict[str, Path], tmp_path: Path) -> None:
     assert command.makes == out / "bin" / "fatbinary"
     assert command.argv[1:4] == ("cc", "-target", "x86_64-linux-gnu.2.28")
     assert tree.missing(commands) == [command.makes]
-    libraries = tree.libraries(out, unpacked, target="linux")
-    assert [path.name for path in libraries] == ["libcudart.so.12", "libcublas.so.12"]
+    assert all((out / name).is_file() for name in tree.LINKED["linux"])
 
 
 @pytest.mark.parametrize("project", sorted(FILES))

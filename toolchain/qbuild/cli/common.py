@@ -42,6 +42,14 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override one recipe key, e.g. build.linkage=static; may be repeated",
     )
+    parser.add_argument(
+        "--cuda-arch",
+        action="append",
+        default=[],
+        metavar="ARCH",
+        help="compile device code for this instead of the recipe's architectures, e.g. 86-real or "
+        '"RTX 3060"; may be repeated',
+    )
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +110,33 @@ def load(args: argparse.Namespace) -> Recipe:
     """Return the resolved recipe of the command line."""
     from qbuild.recipe.load import load_recipe
 
-    return load_recipe(recipe_name(args), os=args.os, overrides=args.overrides)
+    overrides = list(args.overrides)
+    if args.cuda_arch:
+        overrides.append(f"cuda.architectures={json.dumps(cuda_archs(args.cuda_arch))}")
+    return load_recipe(recipe_name(args), os=args.os, overrides=overrides)
+
+
+def cuda_archs(words: list[str]) -> list[str]:
+    """Return architectures as a recipe spells them, from what ``--cuda-arch`` was given.
+
+    A number without a kind is machine code alone (``61`` → ``61-real``): whoever names one GPU
+    wants no PTX for others. A GPU's name stands for its architecture.
+    """
+    from qbuild.cuda.arch import find_gpu
+    from qbuild.errors import RecipeError
+
+    found = []
+    for word in (part.strip() for each in words for part in each.split(",")):
+        plain = word
+        if not word[:1].isdigit():
+            try:
+                plain = find_gpu(word).cmake
+            except RecipeError:
+                plain = word  # the recipe's own check says what is wrong with it
+        if plain.isdigit():
+            plain += "a-real" if plain.startswith("12") else "-real"
+        found.append(plain)
+    return found
 
 
 def load_lock(args: argparse.Namespace) -> Lock:

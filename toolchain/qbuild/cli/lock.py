@@ -160,6 +160,13 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
         old = [w for w in found.wheels if lock.normalise(w.project) == lock.normalise(project)]
         if not old:
             found.wheel(project, "any")  # says what is pinned and what may have been meant
+        if len({pin.version for pin in old}) > 1:
+            raise LockError(
+                f"several versions of {project} are pinned on purpose: "
+                + ", ".join(sorted({pin.version for pin in old})),
+                where=str(path),
+                fix="edit the lockfile by hand, and the table that says what each is for",
+            )
         new = []
         for pin in old:
             reporter.say(f"ask pip for {wanted} ({pin.platform}); now {pin.size / 1e6:.0f} MB")

@@ -126,6 +126,8 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
         command += [name, str(value)] if value else []
     for item in args.overrides:
         command += ["--set", item]
+    for item in args.cuda_arch:
+        command += ["--cuda-arch", item]
     if args.json or args.quiet:
         command.append("--quiet")
     env: Mapping[str, str] = {

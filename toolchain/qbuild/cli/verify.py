@@ -19,6 +19,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="also run its programs (no network, scratch home, limits) natively, in Wine, in "
         "qemu-user; only for zips you would run anyway",
     )
+    parser.add_argument(
+        "--gpu",
+        metavar="GPU",
+        default="",
+        help='say whether this GPU runs it, by name or compute capability: "GTX 1060", 6.1',
+    )
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
@@ -34,7 +40,11 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             if not path.exists()
             else "name one zip, not the folder it lies in",
         )
-    verdict = verify_zip(path, reporter=reporter)
+    if args.gpu:
+        from qbuild.cuda.arch import find_gpu
+
+        find_gpu(args.gpu)  # a name that nobody knows is told before a minute of reading
+    verdict = verify_zip(path, reporter=reporter, gpu=args.gpu)
     if args.run and verdict.ok:
         from qbuild.verify.run import run_zip
 

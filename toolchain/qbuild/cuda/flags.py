@@ -180,46 +180,40 @@ FA_TYPES: Final = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16")
 """Types of ``GGML_CUDA_FA_QUANTS`` at the pin (ggml/cmake/common.cmake)."""
 
 
-def cache_entries(
-    archs: Sequence[CudaArch],
-    *,
-    compiler: str,
-    libraries: Sequence[str],
-    kv_types: Sequence[str] = ("q4_0-q4_0", "q8_0-q8_0", "f16-f16", "bf16-bf16"),
-    peer_copy: bool = True,
-) -> dict[str, bool | str]:
-    """Return the CMake cache entries of a build with the cuda-clang and nvcuda series.
-
-    Args:
-        archs: The recipe's architectures.
-        compiler: One program without fixed arguments (a wrapper of :func:`compiler_command`).
-        libraries: Full paths of cudart and cublas (:func:`qbuild.cuda.tree.libraries`).
-        kv_types: Pairs of types (K-V) that the flash attention kernels take; f16-f16 always.
-        peer_copy: Copies between GPUs without the CPU.
+def check_kv_types(pairs: Sequence[str]) -> None:
+    """Check pairs of KV cache types that flash attention shall have kernels for.
 
     Raises:
-        ToolchainError: A pair of types is misspelled, or a path holds what CMake cannot quote.
+        ToolchainError: A pair is misspelled.
     """
-    for pair in kv_types:
+    for pair in pairs:
         names = pair.split("-")
         if len(names) != 2 or not set(names) <= set(FA_TYPES):
             raise ToolchainError(
                 f"{pair!r} is not a pair of KV cache types",
                 fix=f"write two of {', '.join(FA_TYPES)} with a dash, e.g. q8_0-q8_0",
             )
-    for path in (compiler, *libraries):
-        if ";" in path or '"' in path:
-            raise ToolchainError(
-                f"CMake cannot take the path {path}",
-                fix="move qbuild's folders to a path without semicolons and quotes",
-            )
+
+
+def cache_entries(
+    archs: Sequence[CudaArch], *, kv_types: Sequence[str], peer_copy: bool = True
+) -> dict[str, bool | int | str]:
+    """Return the CMake cache entries of a build with the cuda-clang and nvcuda series.
+
+    Args:
+        archs: The recipe's architectures.
+        kv_types: Pairs of types (K-V) that the flash attention kernels take; f16-f16 always.
+        peer_copy: Copies between GPUs without the CPU.
+
+    Raises:
+        ToolchainError: A pair of types is misspelled.
+    """
+    check_kv_types(kv_types)
     return {
         "BUILD_SHARED_LIBS": True,  # ggml-base, which a loadable backend shares with its program
         "GGML_BACKEND_DL": True,
         "GGML_CUDA": True,
         "GGML_CUDA_CLANG": True,
-        "GGML_CUDA_CLANG_COMPILER": compiler,
-        "GGML_CUDA_CLANG_LIBRARIES": ";".join(libraries),
         "CMAKE_CUDA_ARCHITECTURES": ";".join(arch.cmake for arch in archs),
         "GGML_CUDA_DRIVER_DYNAMIC": True,
         "GGML_CUDA_FA": True,
@@ -227,4 +221,26 @@ def cache_entries(
         "GGML_CUDA_GRAPHS": True,
         "GGML_CUDA_NCCL": False,  # upstream's default is ON, and finds whatever is installed
         "GGML_CUDA_NO_PEER_COPY": not peer_copy,
+    }
+
+
+def path_entries(*, compiler: str, libraries: Sequence[str]) -> dict[str, bool | int | str]:
+    """Return the cache entries that name files of the build.
+
+    Args:
+        compiler: One program without fixed arguments (a wrapper of :func:`compiler_command`).
+        libraries: Full paths of cudart and cublas (:func:`qbuild.cuda.tree.link_libraries`).
+
+    Raises:
+        ToolchainError: A path holds what CMake cannot quote.
+    """
+    for path in (compiler, *libraries):
+        if ";" in path or '"' in path:
+            raise ToolchainError(
+                f"CMake cannot take the path {path}",
+                fix="move qbuild's folders to a path without semicolons and quotes",
+            )
+    return {
+        "GGML_CUDA_CLANG_COMPILER": compiler,
+        "GGML_CUDA_CLANG_LIBRARIES": ";".join(libraries),
     }

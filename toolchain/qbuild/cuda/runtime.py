@@ -8,15 +8,59 @@ driver reads. All three are read from the files themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from qbuild.binary.fatbin import Compression, FatReport, read_fatbin
 from qbuild.binary.pe import read_pe
-from qbuild.cuda.arch import CudaArch, coverage, parse_arch
+from qbuild.cuda.arch import CudaArch, coverage, parse_arch, read_table
 from qbuild.cuda.table import driver_floor, parse_version
-from qbuild.errors import BundleError
+from qbuild.errors import BundleError, ToolchainError
+
+
+def planned(
+    sizes: Mapping[str, int],
+    archs: Sequence[CudaArch],
+    *,
+    target: str,
+    driver: str | None = None,
+) -> str:
+    """Return the cuBLAS version that a plan fetches, by what the committed table says of each.
+
+    The table (``[[cublas]]`` in ``toolchain/data/cuda.toml``) was read from the libraries; the
+    finished bundle's own libraries are read again, and :func:`choose` proves or refuses them.
+
+    Args:
+        sizes: Pinned version → bytes of its wheel.
+        archs: The recipe's architectures.
+        target: ``linux`` or ``windows``.
+        driver: Lowest driver that the recipe promises.
+
+    Raises:
+        ToolchainError: None will do.
+    """
+    rows = {row["version"]: row for row in read_table("cuda.toml")["cublas"]}
+    reasons = []
+    for version in sorted(sizes, key=lambda each: (sizes[each], each)):
+        row = rows.get(version)
+        if row is None:
+            reasons.append(f"{version} is not in the table")
+            continue
+        held = [parse_arch(f"{name}-real") for name in row["archs"]]
+        lacking = [a.name for a in archs if coverage(held, a.capability)[0] == "none"]
+        floor = driver_floor(version, target, row["compression"])
+        if lacking:
+            reasons.append(f"{version} has no device code for {', '.join(lacking)}")
+        elif driver is not None and parse_version(floor) > parse_version(driver):
+            reasons.append(f"{version} needs driver {floor}")
+        else:
+            return version
+    raise ToolchainError(
+        "no pinned cuBLAS will do: " + "; ".join(reasons),
+        where="cuda.architectures, cuda.driver",
+        fix="promise a newer driver, or leave out an architecture",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ What lies where (``--cuda-path`` is the folder itself)::
     nvvm/libdevice/         device mathematics as LLVM bitcode
     resource/include/       clang's own headers (-resource-dir)
     overlay/                toolchain/cuda/overlay
-    lib/                    import libraries (Windows targets)
+    lib/                    what is linked: import libraries, or the libraries themselves (Linux)
 
 Files are copied by pure Python; the three commands that compile something are returned, so that
 the caller runs them where and how it runs every other command.
@@ -17,6 +17,8 @@ the caller runs them where and how it runs every other command.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from qbuild import resources
 from qbuild.binary.pe import read_pe
 from qbuild.errors import ToolchainError
 
+FORMAT: Final = 1
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
 RUNTIME: Final = "nvidia-cuda-runtime-cu12"
 CCCL: Final = "nvidia-cuda-cccl-cu12"
@@ -150,7 +153,18 @@ def assemble(
             text = definition_file(dll.name, read_pe(dll).exports)
             definition.write_bytes(text.encode("ascii"))
             commands.append(import_library_command(zig, definition))
+    else:
+        for project, name in RUNTIME_FILES[target]:
+            _link_or_copy(part(unpacked, project, name), tree / "lib" / Path(name).name)
     return tuple(commands)
+
+
+def _link_or_copy(source: Path, dest: Path) -> None:
+    """Give a file of hundreds of megabytes a second name where the disk can."""
+    try:
+        os.link(source, dest)
+    except OSError:
+        shutil.copyfile(source, dest)
 
 
 def part(unpacked: Mapping[str, Path], project: str, name: str) -> Path:
@@ -202,6 +216,16 @@ def _own(name: str) -> Path:
     return resources.data_root() / "toolchain" / "cuda" / name
 
 
+def own_digest() -> str:
+    """Return one sha256 over qbuild's own files in the tree: overlay and fatbinary program."""
+    root = _own("")
+    digest = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        data = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
 def fatbinary_command(zig: Path, tree: Path, *, host: str) -> Command:
     """Return the command that compiles our fatbinary program for the host."""
     out = tree / "bin" / ("fatbinary.exe" if host == "windows" else "fatbinary")
@@ -241,18 +265,12 @@ def import_library_command(zig: Path, definition: Path) -> Command:
     return Command(argv=argv, makes=out)
 
 
-def libraries(tree: Path, unpacked: Mapping[str, Path], *, target: str) -> tuple[Path, ...]:
-    """Return what ``GGML_CUDA_CLANG_LIBRARIES`` names: cudart and cublas, as full paths.
-
-    The driver is not among them: the ``nvcuda`` series looks its functions up at run time.
-    """
-    if target == "windows":
-        return (tree / "lib" / "cudart.lib", tree / "lib" / "cublas.lib")
-    return tuple(
-        part(unpacked, project, name)
-        for project, name in RUNTIME_FILES[target]
-        if "cublasLt" not in name
-    )
+LINKED: Final[Mapping[str, tuple[str, ...]]] = {
+    "windows": ("lib/cudart.lib", "lib/cublas.lib"),
+    "linux": ("lib/libcudart.so.12", "lib/libcublas.so.12"),
+}
+"""Target → files of the tree that ggml-cuda links. The driver is not among them: the ``nvcuda``
+series looks its functions up at run time."""
 
 
 def missing(commands: Sequence[Command]) -> list[Path]:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from qbuild import resources
+from qbuild.cuda import table
 from qbuild.detect.levels import LEVELS, level_of, missing_for
 from qbuild.doctor.facts import Facts, GpuFacts, Level
 from qbuild.errors import QbuildError
@@ -57,9 +58,9 @@ class Rule:
     offer: str = ""
     gpu: tuple[str, str] | None = None
     cuda: str = ""
+    compression: str = "none"
     laptop: bool = False
     ram: float | None = None
-    planned: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +136,7 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
         if rule.name in available:
             chosen = rule
             break
-        if rule.planned or rule.name in ("laptop", "avx2", "baseline"):
+        if rule.gpu or rule.name in ("laptop", "avx2", "baseline"):
             notes.better.append(rule.name)
             notes.hints.append(f"recipe {rule.name} would fit once it exists: {rule.offer}")
     if chosen is None:
@@ -173,7 +174,6 @@ def _nvidia(card: GpuFacts) -> bool:
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
     """Return whether a card can be used, and if not, why."""
-    from qbuild.cuda import table
     from qbuild.doctor.checks_cuda import capability_of
 
     text = capability_of(card)
@@ -192,10 +192,7 @@ def _judge(card: GpuFacts, facts: Facts) -> _Card:
         )
     if capability is None:
         return _Card(facts=card, capability=None, why_not="its compute capability is not known")
-    try:
-        old = table.parse_version(card.driver) < table.parse_version(floor)
-    except QbuildError:
-        old = False
+    old = _older(card.driver, floor)
     why = f"driver {card.driver} is too old for CUDA 12; install {floor} or newer" if old else ""
     return _Card(facts=card, capability=capability, why_not=why)
 
@@ -203,12 +200,24 @@ def _judge(card: GpuFacts, facts: Facts) -> _Card:
 def _fits(rule: Rule, facts: Facts, usable: list[_Card]) -> bool:
     if rule.gpu:
         low, high = (tuple(int(part) for part in end.split(".")) for end in rule.gpu)
+        target = "windows" if facts.os == "windows" or facts.is_wsl else "linux"
+        floor = table.driver_floor(rule.cuda, target, rule.compression)
         return bool(usable) and all(
-            card.capability is not None and low <= card.capability <= high for card in usable
+            card.capability is not None
+            and low <= card.capability <= high
+            and not _older(card.facts.driver, floor)
+            for card in usable
         )
     if rule.laptop and (not facts.laptop or usable):
         return False
     return rule.ram is None or facts.ram_gb is None or facts.ram_gb <= rule.ram
+
+
+def _older(driver: str | None, floor: str) -> bool:
+    try:
+        return driver is not None and table.parse_version(driver) < table.parse_version(floor)
+    except QbuildError:  # a number that nobody can read stops nobody
+        return False
 
 
 def _lack(facts: Facts, level: Level) -> str:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,18 @@ OWNED_OPTIONS = {
     "CMAKE_C_COMPILER": "use `toolchain.name`",
     "CMAKE_CXX_COMPILER": "use `toolchain.name`",
     "CMAKE_TOOLCHAIN_FILE": "use `toolchain.name`",
-    "CMAKE_CUDA_ARCHITECTURES": "CUDA bundles are not in this version of qbuild",
+    "CMAKE_CUDA_ARCHITECTURES": "use `cuda.architectures`",
     "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
     "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
+    "GGML_BACKEND_DL": "a bundle with CUDA loads its backends at run time, one without links them",
+    "GGML_CUDA": "use `cuda.architectures`",
+    "GGML_CUDA_CLANG": "use `toolchain.name`",
+    "GGML_CUDA_CLANG_COMPILER": "use `toolchain.name`",
+    "GGML_CUDA_CLANG_LIBRARIES": "use `toolchain.name`",
+    "GGML_CUDA_DRIVER_DYNAMIC": "a bundle must load without a driver",
+    "GGML_CUDA_FA_QUANTS": "use `cuda.kv_cache`",
+    "GGML_CUDA_NCCL": "no pin holds NCCL",
+    "GGML_CUDA_NO_PEER_COPY": "use `cuda.peer_copy`",
     "GGML_CCACHE": "qbuild decides about compiler caches; see `--no-compiler-cache`",
     "GGML_NATIVE": "use `target.cpu` and `target.isa`: a bundle never depends on the build machine",
     "LLAMA_BUILD_COMMIT": "it is the pin's commit",
@@ -269,6 +278,61 @@ def _check(recipe: Recipe, path: Path) -> None:
             raise KeyProblem(("patches", "series"), f"`{name}` is not a series name")
     for name, value in recipe.build.options.items():
         _check_option(name, value)
+    _check_cuda(recipe)
+
+
+_CUDA_TOOLCHAINS = ("clang-cuda", "nvcc")
+
+
+def _check_cuda(recipe: Recipe) -> None:
+    """Check the GPU side, and that toolchain and architectures agree on whether there is one."""
+    compiles_cuda = recipe.toolchain.name in _CUDA_TOOLCHAINS
+    if not recipe.cuda.architectures:
+        if compiles_cuda:
+            raise KeyProblem(
+                ("cuda", "architectures"),
+                f"is empty, and the {recipe.toolchain.name} toolchain compiles CUDA code",
+                'name what the GPU is, e.g. ["61-real"], or use the zig toolchain',
+            )
+        if recipe.bundle.cuda_runtime == "separate":
+            raise KeyProblem(
+                ("bundle", "cuda_runtime"), "is about CUDA, and cuda.architectures is empty"
+            )
+        return
+    from qbuild.cuda.arch import parse_archs
+    from qbuild.cuda.flags import check_kv_types
+    from qbuild.cuda.table import parse_version
+    from qbuild.errors import QbuildError
+
+    if not compiles_cuda:
+        raise KeyProblem(
+            ("cuda", "architectures"),
+            f"asks for CUDA code, which the {recipe.toolchain.name} toolchain does not compile",
+            'set toolchain.name = "clang-cuda"',
+        )
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("architectures", lambda: parse_archs(recipe.cuda.architectures)),
+        ("kv_cache", lambda: check_kv_types(recipe.cuda.kv_cache)),
+        ("driver", lambda: recipe.cuda.driver and parse_version(recipe.cuda.driver)),
+    )
+    for key, check in checks:
+        try:
+            check()
+        except QbuildError as error:
+            raise KeyProblem(("cuda", key), f"is wrong: {error.what}", error.fix) from error
+    for arch in parse_archs(recipe.cuda.architectures):
+        if arch.number // 10 == 12 and not arch.suffix:
+            raise KeyProblem(
+                ("cuda", "architectures"),
+                f"names {arch}, which ggml compiles as {arch.number}a: its FP4 kernels need it",
+                f"write {str(arch).replace(arch.name, arch.name + 'a')}",
+            )
+    if recipe.build.linkage != "shared":
+        raise KeyProblem(
+            ("build", "linkage"), "must be shared: the CUDA backend is loaded at run time"
+        )
+    if recipe.build.type != "Release" and recipe.toolchain.name == "clang-cuda":
+        raise KeyProblem(("build", "type"), "must be Release: clang-cuda compiles no assertions")
 
 
 def _check_option(name: str, value: object) -> None:

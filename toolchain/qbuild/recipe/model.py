@@ -17,6 +17,7 @@ CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 Linkage = Literal["shared", "static"]
 Runtime = Literal["dynamic", "static"]
 ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
+CudaRuntime = Literal["bundled", "separate"]
 CmakeValue = bool | int | str
 
 
@@ -119,6 +120,37 @@ class Build:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cuda:
+    """The GPU side; without architectures the bundle is CPU only."""
+
+    architectures: tuple[str, ...] = field(
+        default=(),
+        metadata=doc(
+            "What device code is compiled for, as CMake spells it: `61-real` is machine code for "
+            "compute capability 6.1, `80-virtual` is PTX for 8.0 and newer, `89` is both. "
+            "`--cuda-arch` overrides it."
+        ),
+    )
+    kv_cache: tuple[str, ...] = field(
+        default=("q4_0-q4_0", "q8_0-q8_0"),
+        metadata=doc(
+            "Pairs of KV cache types (K-V) that flash attention gets kernels for; "
+            "`f16-f16` always has them."
+        ),
+    )
+    peer_copy: bool = field(
+        default=True, metadata=doc("Copy between several GPUs without going through the CPU.")
+    )
+    driver: str = field(
+        default="",
+        metadata=doc(
+            "Lowest NVIDIA driver that the bundle promises to run on; libraries that need a newer "
+            "one are refused. Empty: no promise, the bundle says what it needs."
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bundle:
     """What ships beside the binaries."""
 
@@ -130,6 +162,13 @@ class Bundle:
         metadata=doc(
             "Linux only: take libstdc++ and libgcc_s from the target system "
             "(the gcc and clang toolchains) instead of linking them in."
+        ),
+    )
+    cuda_runtime: CudaRuntime = field(
+        default="bundled",
+        metadata=doc(
+            "`bundled`: NVIDIA's cudart, cublas and cublasLt lie beside the programs, so that the "
+            "zip just runs; `separate`: they stay out, for those who share them among builds."
         ),
     )
 
@@ -160,6 +199,7 @@ class Recipe:
     toolchain: Toolchain = field(default_factory=Toolchain)
     patches: Patches = field(default_factory=Patches)
     build: Build = field(default_factory=Build)
+    cuda: Cuda = field(default_factory=Cuda)
     bundle: Bundle = field(default_factory=Bundle)
     checks: Checks = field(default_factory=Checks)
     supports: tuple[Os, ...] = field(

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from qbuild.errors import ToolchainError
 from qbuild.toolchains.base import Toolchain
 
 
+def _zig() -> Toolchain:
+    from qbuild.toolchains.zig import Zig
+
+    return Zig()
+
+
+def _clang_cuda() -> Toolchain:
+    from qbuild.toolchains.clang_cuda import ClangCuda
+
+    return ClangCuda()
+
+
+def _gcc() -> Toolchain:
+    from qbuild.toolchains.system import SystemCompiler
+
+    return SystemCompiler("gcc", ("gcc", "g++"))
+
+
+def _clang() -> Toolchain:
+    from qbuild.toolchains.system import SystemCompiler
+
+    return SystemCompiler("clang", ("clang", "clang++"))
+
+
+_KNOWN: dict[str, Callable[[], Toolchain]] = {
+    "zig": _zig,
+    "clang-cuda": _clang_cuda,
+    "gcc": _gcc,
+    "clang": _clang,
+}
+
+
 def get_toolchain(name: str) -> Toolchain:
-    """Return the toolchain of that recipe name.
+    """Return the toolchain of that recipe name; only its own module is loaded.
 
     Raises:
         ToolchainError: It is not available in this version of qbuild.
     """
-    from qbuild.toolchains.system import SystemCompiler
-    from qbuild.toolchains.zig import Zig
-
-    known: dict[str, Toolchain] = {
-        "zig": Zig(),
-        "gcc": SystemCompiler("gcc", ("gcc", "g++")),
-        "clang": SystemCompiler("clang", ("clang", "clang++")),
-    }
-    if name not in known:
+    if name not in _KNOWN:
         raise ToolchainError(
             f"the {name} toolchain is not available in this version of qbuild",
-            fix=f"use one of: {', '.join(known)}",
+            fix=f"use one of: {', '.join(_KNOWN)}",
         )
-    return known[name]
+    return _KNOWN[name]()

@@ -6,11 +6,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from qbuild import host
 from qbuild.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
+
+CUDA_WRAPPER: Final = "clang-cuda"
+"""Name of the wrapper that compiles device code."""
+
+CUDA_TREE: Final = "cuda-tree"
+"""What plans and toolchains call the folder that clang takes for a CUDA installation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,15 @@ class Toolchain(Protocol):
 
         Raises:
             ToolchainError: It cannot build this recipe, or is not on this machine.
+        """
+
+    def tree_inputs(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any] | None:
+        """Return what the CUDA tree is made from, or nothing when the toolchain needs none."""
+
+    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:
+        """Return the libraries that a bundle may take from the toolchain's wheels.
+
+        Name in the bundle → (project, file in its wheel); one ships when something asks for it.
         """
 
     def layout(

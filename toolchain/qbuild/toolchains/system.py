@@ -84,6 +84,19 @@ class SystemCompiler:
             "programs": programs,
         }
 
+    def tree_inputs(
+        self,
+        recipe: Recipe,  # noqa: ARG002
+        lock: Lock,  # noqa: ARG002
+        host: str,  # noqa: ARG002
+    ) -> dict[str, Any] | None:
+        """Return nothing: it compiles no CUDA code."""
+        return None
+
+    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:  # noqa: ARG002
+        """Return nothing: what it links is linked in."""
+        return {}
+
     def layout(
         self,
         recipe: Recipe,

@@ -161,6 +161,11 @@ def source_problems(images: Images, unpacked: Unpacked, commit: str) -> Iterator
     yield f"no file of the bundle holds the commit id {commit[:9]} that --version would print"
 
 
+def has_device_code(image: PeImage | ElfImage) -> bool:
+    """Return whether a file has a section for GPU code."""
+    return any(section.name.startswith(_FATBIN_SECTION) for section in image.sections)
+
+
 def cuda_problems(images: Images, promised: bool, version: str) -> Iterator[str]:
     """Yield where CUDA is promised but absent, or of another major version.
 
@@ -169,12 +174,7 @@ def cuda_problems(images: Images, promised: bool, version: str) -> Iterator[str]
         promised: Whether name or recipe promise a CUDA backend.
         version: CUDA version of the recipe, e.g. ``12.9``, or "" when not known.
     """
-    every = images.every
-    backends = [
-        name
-        for name, image in every.items()
-        if any(section.name.startswith(_FATBIN_SECTION) for section in image.sections)
-    ]
+    backends = [name for name, image in images.every.items() if has_device_code(image)]
     if promised and not backends:
         yield "its name promises CUDA, but no CUDA backend is inside (no file holds GPU code)"
     majors: dict[str, list[str]] = {}
@@ -212,7 +212,11 @@ def repeated_name(images: Images) -> tuple[str, str] | None:
 
 
 def closure_problems(
-    images: Images, target_os: str, *, system_libstdcxx: bool = False
+    images: Images,
+    target_os: str,
+    *,
+    system_libstdcxx: bool = False,
+    cuda_runtime: bool = False,
 ) -> Iterator[str]:
     """Yield what a file needs that is neither in the bundle nor part of the system.
 
@@ -223,6 +227,7 @@ def closure_problems(
         images: The binaries.
         target_os: ``windows`` or ``linux``.
         system_libstdcxx: Whether the recipe takes the C++ runtime from the target system.
+        cuda_runtime: Whether the recipe leaves NVIDIA's libraries to the user.
     """
     from qbuild import closure
 
@@ -230,7 +235,7 @@ def closure_problems(
     backends = [
         base for base, image in by_base.items() if _BACKEND_EXPORTS.intersection(image.exports)
     ]
-    table = closure.load_table(target_os)
+    table = closure.load_table(target_os, cuda_runtime=cuda_runtime)
     if system_libstdcxx:
         table = replace(table, system=(*table.system, *_CXX_RUNTIME))
     result = closure.resolve(

@@ -22,14 +22,13 @@ from qbuild.manifest import FILE_NAME as MANIFEST
 from qbuild.manifest import Manifest, load_manifest
 from qbuild.provenance import FILE_NAME as PROVENANCE
 from qbuild.unpack import ZipView, open_zip
-from qbuild.verify import binaries, cpu, papers, probes
+from qbuild.verify import binaries, cpu, cuda, papers, probes
 from qbuild.verify.binaries import Images
 from qbuild.verify.model import Check, Verdict, judge, not_run
 from qbuild.verify.structure import Unpacked, repack_problems, structure_problems, unpack
 
 _NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
 _STEPS: Final = 13
-_CUDA_COMPILERS: Final = ("nvcc", "clang-cuda")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +70,13 @@ class Bundle:
         return binaries.foreign_files(self.images)
 
 
-def verify_zip(path: Path, *, reporter: Reporter | None = None) -> Verdict:
+def verify_zip(path: Path, *, reporter: Reporter | None = None, gpu: str = "") -> Verdict:
     """Check a zip by reading it.
 
     Args:
         path: The zip; it is only read.
         reporter: Where progress goes.
+        gpu: A GPU's name or compute capability: whether it runs the device code inside.
 
     Raises:
         VerifyError: The scratch folder cannot be written to.
@@ -100,7 +100,7 @@ def verify_zip(path: Path, *, reporter: Reporter | None = None) -> Verdict:
         bundle = read_bundle(path.name, unpacked)
         with reporter.task("verify", total=_STEPS) as task:
             checks: list[Check] = []
-            for check in _checks(path, view, bundle, scratch, task):
+            for check in _checks(path, view, bundle, scratch, task, gpu):
                 checks.append(check)
                 task.update(done=len(checks), note=check.title)
     return Verdict(zip_name=path.name, sha256=digest, checks=tuple(checks))
@@ -154,7 +154,7 @@ def _timed(id: str, title: str, find: Callable[[], Iterable[str]], *seen: str) -
 
 
 def _checks(
-    path: Path, view: ZipView, bundle: Bundle, scratch: Path, task: Task
+    path: Path, view: ZipView, bundle: Bundle, scratch: Path, task: Task, gpu: str
 ) -> Iterator[Check]:
     """Make all checks, the cheap ones first."""
     unpacked, images, manifest = bundle.unpacked, bundle.images, bundle.manifest
@@ -185,7 +185,15 @@ def _checks(
     )
     yield from _glibc(bundle)
     yield from _source(bundle)
-    yield _cuda(bundle)
+    yield from cuda.checks(
+        images,
+        unpacked,
+        name=bundle.name,
+        manifest=manifest,
+        recipe=bundle.recipe,
+        target_os=bundle.target_os,
+        gpu=gpu,
+    )
 
 
 def _packing(path: Path, view: ZipView, bundle: Bundle, scratch: Path) -> Check:
@@ -259,11 +267,15 @@ def _closure(bundle: Bundle) -> Check:
     if (repeated := binaries.repeated_name(bundle.images)) is not None:
         return judge(id, title, [f"{repeated[0]} and {repeated[1]}: two files answer to one name"])
     system_libstdcxx = papers.dig(bundle.recipe, "bundle", "system_libstdcxx") is True
+    cuda_runtime = papers.dig(bundle.recipe, "bundle", "cuda_runtime") == "separate"
     return _timed(
         id,
         title,
         lambda: binaries.closure_problems(
-            bundle.images, bundle.target_os, system_libstdcxx=system_libstdcxx
+            bundle.images,
+            bundle.target_os,
+            system_libstdcxx=system_libstdcxx,
+            cuda_runtime=cuda_runtime,
         ),
     )
 
@@ -302,22 +314,3 @@ def _source(bundle: Bundle) -> Iterator[Check]:
     unseen = [*rest, *(f"{label}: nothing says how to see it" for label in without)]
     if unseen:
         yield not_run("patches.unseen", "patches that reading cannot see", *unseen)
-
-
-def _cuda(bundle: Bundle) -> Check:
-    manifest = bundle.manifest
-    named = papers.CUDA_NAME.search(bundle.name) or (
-        manifest and papers.CUDA_NAME.search(manifest.recipe)
-    )
-    promised = (
-        bool(named)
-        or papers.dig(bundle.recipe, "build", "options", "GGML_CUDA") is True
-        or papers.dig(bundle.recipe, "toolchain", "name") in _CUDA_COMPILERS
-    )
-    version = str(manifest.features.get("cuda") or "") if manifest else ""
-    return judge(
-        "cuda",
-        "GPU code is what the name says",
-        binaries.cuda_problems(bundle.images, promised, version),
-        "CUDA promised and inside" if promised else "no GPU promised",
-    )
