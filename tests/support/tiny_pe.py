@@ -88,7 +88,7 @@ def make_pe(
     timestamp: int = 0,
     repro: bool = False,
     pdb: str = "",
-    sections: Sequence[str] = (),
+    sections: Mapping[str, bytes] | Sequence[str] = (),
     functions: Sequence[tuple[int, int]] | None = None,
 ) -> bytes:
     """Return a PE file.
@@ -103,11 +103,12 @@ def make_pe(
         timestamp: The header's time field.
         repro: Whether the debug directory says that the time is a hash.
         pdb: Path of a symbol file in the debug directory.
-        sections: Names of more (data) sections.
+        sections: Names of more (data) sections, with or without their content.
         functions: (start, end) offsets within the code; default: all of it is one function.
     """
     if not isinstance(imports, Mapping):
         imports = {name: ["f"] for name in imports}
+    contents = sections if isinstance(sections, Mapping) else dict.fromkeys(sections, bytes(16))
     rdata = _Blob(RDATA_RVA)
     import_dir = _imports(rdata, imports) if imports else (0, 0)
     export_dir = _exports(rdata, dll or "x.dll", exports) if exports else (0, 0)
@@ -116,7 +117,7 @@ def make_pe(
     spans = [(0, len(code))] if functions is None else list(functions)
     pdata = b"".join(struct.pack("<3I", TEXT_RVA + a, TEXT_RVA + b, unwind) for a, b in spans)
 
-    count = 3 + len(sections)
+    count = 3 + len(contents)
     headers_size = -(-(0x40 + 24 + 240 + 40 * count) // _FILE) * _FILE
     text_at = headers_size
     rdata_at = text_at + -(-max(len(code), 1) // _FILE) * _FILE
@@ -134,12 +135,12 @@ def make_pe(
 
     bodies = [(".text", TEXT_RVA, code, 0x60000020), (".rdata", RDATA_RVA, bytes(rdata.data),
               0x40000040), (".pdata", PDATA_RVA, pdata or bytes(12), 0x40000040)]  # fmt: skip
-    for index, name in enumerate(sections):
-        bodies.append((name, PDATA_RVA + _PAGE * (index + 1), b"\0" * 16, 0x40000040))
+    for index, (name, data) in enumerate(contents.items()):
+        bodies.append((name, PDATA_RVA + _PAGE * (index + 1), data, 0x40000040))
     directories = [(0, 0)] * 16
     directories[0], directories[1], directories[6] = export_dir, import_dir, debug_dir
     directories[3] = (PDATA_RVA, len(pdata)) if pdata else (0, 0)
-    image_size = PDATA_RVA + _PAGE * (len(sections) + 1)
+    image_size = PDATA_RVA + _PAGE * (len(contents) + 1)
     dos = b"MZ" + bytes(58) + struct.pack("<I", 0x40)
     flags = 0x22 | (0x2000 if dll else 0)
     file_header = b"PE\0\0" + struct.pack(

@@ -31,6 +31,7 @@ class Made:
     files: dict[str, bytes] = field(default_factory=dict)
     series: list[dict[str, Any]] = field(default_factory=list)
     features: dict[str, Any] = field(default_factory=dict)
+    cuda: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     papers: dict[str, bytes] = field(default_factory=dict)
 
@@ -72,6 +73,7 @@ class Made:
         recipe = {
             "name": self.recipe, "target": target,
             "build": {"options": {}, "linkage": self.features.get("linkage", "shared")},
+            "cuda": self.cuda,
         }  # fmt: skip
         return json.dumps({
             "_type": "https://in-toto.io/Statement/v1",
@@ -102,8 +104,8 @@ class Made:
         ])  # fmt: skip
         return path
 
-    def verify(self, folder: Path, *, without: tuple[str, ...] = ()) -> Verdict:
-        return verify_zip(self.write(folder, without=without))
+    def verify(self, folder: Path, *, without: tuple[str, ...] = (), gpu: str = "") -> Verdict:
+        return verify_zip(self.write(folder, without=without), gpu=gpu)
 
 
 def listed(name: str, data: bytes) -> ManifestFile:

@@ -28,7 +28,10 @@ class KeyProblem(Exception):  # noqa: N818 - turned into a RecipeError by the lo
 
 def suggest(word: str, known: typing.Iterable[str]) -> str | None:
     """Return ``did you mean …`` for the nearest known word, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    words = list(known)
+    # `arch` for `architectures` is nearer than what only looks alike
+    near = [each for each in words if len(word) > 2 and each.startswith(word)]
+    near = near or difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f"did you mean `{near[0]}`?" if near else None
 
 

@@ -40,7 +40,19 @@ class ClangCuda:
         self.zig = Zig()
 
     def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:
-        """Return compilers for the host, headers and libraries for the target."""
+        """Return compilers for the host, headers and libraries for the target.
+
+        Raises:
+            ToolchainError: It cannot build this recipe's architectures on this host.
+            LockError: The lockfile lacks one.
+        """
+        table.check_target(
+            self.name,
+            host.partition("-")[0],
+            recipe.target.os,
+            parse_archs(recipe.cuda.architectures),
+            where=f"recipe {recipe.name}: cuda.architectures",
+        )
         target = f"{recipe.target.os}-{recipe.target.arch}"
         programs = tuple(lock.wheel(project, host) for project in tree.HOST_WHEELS)
         return (*programs, lock.wheel(tree.RUNTIME, target), self._cublas(recipe, lock, target))
@@ -61,14 +73,6 @@ class ClangCuda:
         Raises:
             ToolchainError: It cannot build this recipe on this host.
         """
-        archs = parse_archs(recipe.cuda.architectures)
-        table.check_target(
-            self.name,
-            host.partition("-")[0],
-            recipe.target.os,
-            archs,
-            where=f"recipe {recipe.name}: cuda.architectures",
-        )
         lacking = [name for name in SERIES if name not in recipe.patches.series]
         if lacking:
             raise ToolchainError(

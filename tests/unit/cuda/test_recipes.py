@@ -1,0 +1,164 @@
+"""CUDA recipes: what they resolve to, and what is refused before anything is fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qbuild import resources
+from qbuild.builder import Builder, BuildOptions
+from qbuild.cli.common import cuda_archs
+from qbuild.console import Silent
+from qbuild.cuda import runtime
+from qbuild.cuda.arch import parse_archs
+from qbuild.errors import RecipeError, ToolchainError
+from qbuild.lock import load_lock
+from qbuild.plan import Plan, make_plan
+from qbuild.recipe.load import load_recipe
+from qbuild.store import Store
+
+LOCK = load_lock(resources.lockfile())
+
+
+def plan(name: str, *overrides: str, os: str | None = None, host: str = "linux-x86_64") -> Plan:
+    return make_plan(load_recipe(name, os=os, overrides=overrides), LOCK, host=host)
+
+
+def wheels(found: Plan) -> dict[str, str]:
+    return {wheel.project: f"{wheel.version} {wheel.platform}" for wheel in found.wheels}
+
+
+def test_programs_are_the_hosts_libraries_the_targets() -> None:
+    have = wheels(plan("gtx1060"))
+    assert have["nvidia-cuda-nvcc-cu12"] == "12.9.86 linux-x86_64"
+    assert have["nvidia-cuda-runtime-cu12"] == "12.9.79 windows-x86_64"
+    assert have["nvidia-cublas-cu12"] == "12.4.5.8 windows-x86_64"
+    other = wheels(plan("a100", host="windows-x86_64"))
+    assert other["nvidia-cuda-nvcc-cu12"] == "12.9.86 windows-x86_64"
+    assert other["nvidia-cublas-cu12"] == "12.4.5.8 linux-x86_64"
+
+
+def test_blackwell_takes_the_larger_cublas() -> None:
+    assert wheels(plan("pascal-to-blackwell"))["nvidia-cublas-cu12"].startswith("12.9.1.4 ")
+
+
+def test_cmake_is_told_of_the_architectures() -> None:
+    entries = plan("a100").configure.inputs["cache"]
+    assert entries["CMAKE_CUDA_ARCHITECTURES"] == "80-real"
+    assert entries["GGML_CUDA_FA_QUANTS"] == "q4_0-q4_0,q8_0-q8_0,bf16-bf16"
+    assert entries["GGML_CUDA_NO_PEER_COPY"] is False
+    assert entries["GGML_BACKEND_DL"] is True
+    assert "GGML_CUDA" not in plan("avx2").configure.inputs["cache"]
+
+
+def test_the_tree_is_a_step_of_its_own() -> None:
+    windows, linux = plan("gtx1060"), plan("gtx1060", os="linux")
+    assert windows.tree
+    assert linux.tree
+    assert windows.tree.key != linux.tree.key
+    assert plan("gtx1060", "cuda.architectures=['75-real']").tree == windows.tree
+    assert plan("avx2").tree is None
+
+
+def test_a_patch_to_the_server_leaves_kernels_in_the_compiler_cache(tmp_path: Path) -> None:
+    """ccache sees sources and command lines; this is what else the objects depend on."""
+
+    def ids(found: Plan) -> tuple[str, str]:
+        made = Builder(found, Store(tmp_path), Silent(), BuildOptions())
+        return made._compiler_id(cuda=False), made._compiler_id(cuda=True)
+
+    gtx = ids(plan("gtx1060"))
+    fewer = 'patches.series=["windows-gnu", "no-https", "cuda-clang", "nvcuda"]'
+    assert ids(plan("gtx1060", fewer)) == gtx
+    assert ids(plan("pascal-to-blackwell")) == gtx, "cuBLAS is linked, not compiled in"
+    assert ids(plan("avx2", os="windows"))[0] == gtx[0], "C++ objects are the CPU recipe's"
+    assert ids(plan("avx2", os="linux"))[0] != gtx[0]
+    assert gtx[0] != gtx[1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what", "fix"),
+    [
+        (["cuda.architectures=['sm_61']"], "'sm_61' is not a CUDA architecture", "61-real"),
+        (["cuda.architectures=['6.1']"], "is not a CUDA architecture", "61-real"),
+        (["cuda.architectures=['native']"], "is not a CUDA architecture", "GPU of the build"),
+        (["cuda.architectures=['62-cubin']"], "is not a CUDA architecture", "62-real"),
+        (["cuda.architectures=['63-real']"], "there is no CUDA architecture 63", "nearest is 62"),
+        (["cuda.architectures=['61-real', '61-virtual']"], "is there twice", "write 61 once"),
+        (["cuda.architectures=['80a']"], "has no variant 80a", "write 80"),
+        (["cuda.architectures=['120-real']"], "ggml compiles as 120a", "120a-real"),
+        (["cuda.architectures=61"], "must be a list of string", None),
+        (["cuda.architectures=[61]"], "must be string", None),
+        (["cuda.architectures=[]"], "is empty, and the clang-cuda toolchain", "61-real"),
+        (["toolchain.name=zig"], "which the zig toolchain does not compile", "clang-cuda"),
+        (["toolchain.name=gcc"], "which the gcc toolchain does not compile", "clang-cuda"),
+        (["cuda.kv_cache=['q4_0']"], "'q4_0' is not a pair of KV cache types", "q8_0-q8_0"),
+        (["cuda.kv_cache=['q4_0-q3_k']"], "is not a pair of KV cache types", "q8_0-q8_0"),
+        (["cuda.driver=newest"], "'newest' is not a version", "12.9"),
+        (["cuda.arch=['61-real']"], "is not a key of this table", "architectures"),
+        (["build.linkage=static"], "must be shared: the CUDA backend is loaded", None),
+        (["build.type=RelWithDebInfo"], "must be Release", None),
+        (["bundle.cuda_runtime=shared"], 'must be "bundled" or "separate"', None),
+        (["build.options.GGML_CUDA=true"], "is decided by qbuild", "cuda.architectures"),
+        (["build.options.GGML_CUDA_NCCL=true"], "is decided by qbuild", "NCCL"),
+        (["build.options.CMAKE_CUDA_ARCHITECTURES=61"], "is decided by qbuild", "architectures"),
+        (["build.options.GGML_CUDA_FA_QUANTS=all"], "is decided by qbuild", "cuda.kv_cache"),
+    ],
+)
+def test_refused_recipes(overrides: list[str], what: str, fix: str | None) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("gtx1060", overrides=overrides)
+    assert what in caught.value.what
+    assert fix is None or fix in (caught.value.fix or "")
+    assert caught.value.exit_code == 3
+
+
+def test_cuda_keys_without_cuda() -> None:
+    with pytest.raises(RecipeError, match="is about CUDA"):
+        load_recipe("avx2", overrides=["bundle.cuda_runtime=separate"])
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "host", "what"),
+    [
+        ("gtx1060", ["cuda.architectures=['110-real']"], "linux-x86_64", "12.9 does not compile"),
+        ("gtx1060", ["cuda.architectures=['120f']"], "linux-x86_64", "family architecture 120f"),
+        ("gtx1060", ["patches.series=['windows-gnu']"], "linux-x86_64", "cuda-clang and nvcuda"),
+        ("gtx1060", ["cuda.driver='500.1'"], "linux-x86_64", "no pinned cuBLAS will do"),
+        ("gtx1060", ["cuda.architectures=['100-real']"], "linux-x86_64", "no device code for 100"),
+    ],
+)
+def test_refused_plans(name: str, overrides: list[str], host: str, what: str) -> None:
+    with pytest.raises(ToolchainError) as caught:
+        plan(name, *overrides, host=host)
+    assert what in caught.value.what
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("words", "archs"),
+    [
+        (["61"], ["61-real"]),
+        (["61-real,80-virtual"], ["61-real", "80-virtual"]),
+        (["GTX 1060", "rtx 3060"], ["61-real", "86-real"]),
+        (["120"], ["120a-real"]),
+        (["RTX 5090"], ["120a-real"]),
+        (["sm_61"], ["sm_61"]),
+    ],
+)
+def test_architectures_of_the_command_line(words: list[str], archs: list[str]) -> None:
+    assert cuda_archs(words) == archs
+
+
+def test_the_smallest_cublas_that_will_do() -> None:
+    sizes = {"12.4.5.8": 397, "12.9.1.4": 553, "13.0.0": 1}
+
+    def choose(archs: list[str], driver: str | None = None) -> str:
+        return runtime.planned(sizes, parse_archs(archs), target="windows", driver=driver)
+
+    assert choose(["61-real"]) == "12.4.5.8"
+    assert choose(["61-real", "120a-real"]) == "12.9.1.4"
+    assert choose(["61-real"], "528.33") == "12.4.5.8"
+    with pytest.raises(ToolchainError, match=r"12\.9\.1\.4 needs driver 551\.61"):
+        choose(["120a-real"], "528.33")
