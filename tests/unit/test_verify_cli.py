@@ -94,3 +94,28 @@ def test_the_zip_is_only_read(tmp_path: Path) -> None:
     before = (path.read_bytes(), path.stat().st_mtime_ns, sorted(tmp_path.iterdir()))
     main.run(["verify", "-q", str(path)])
     assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(tmp_path.iterdir())) == before
+
+
+def test_what_each_file_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = good(tmp_path)
+    assert main.run(["verify", "--sizes", str(path)]) == 0
+    lines = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    row = next(line for line in lines if line.startswith("llama-cli.exe"))
+    assert row.endswith("executable")
+    assert lines[-1].split()[0] == "all"
+    assert main.run(["verify", "--json", "--sizes", str(path)]) == 0
+    sizes = json.loads(capsys.readouterr().out)["sizes"]
+    assert {cost["name"] for cost in sizes} >= {"llama-cli.exe", "manifest.json"}
+    assert sizes[0]["packed"] == max(cost["packed"] for cost in sizes)
+
+
+def test_sizes_of_what_is_no_zip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.zip"
+    path.write_bytes(b"no zip")
+    assert main.run(["verify", "--sizes", str(path)]) == 11
+    assert "zipped" not in capsys.readouterr().out
+
+
+def test_a_gpu_that_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["verify", "--gpu", "GTX 106O", str(good(tmp_path))]) == 3
+    assert "did you mean GTX 1060" in capsys.readouterr().err

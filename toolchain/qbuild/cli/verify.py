@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
@@ -24,6 +26,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="GPU",
         default="",
         help='say whether this GPU runs it, by name or compute capability: "GTX 1060", 6.1',
+    )
+    parser.add_argument(
+        "--sizes", action="store_true", help="show what each file costs and why it is there"
     )
 
 
@@ -52,8 +57,19 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         verdict = verdict.with_checks(run_zip(path, cache_dir=cache, reporter=reporter))
     elif args.run:
         reporter.warn("a zip that is refused is not run")
+    sound = all(check.id != "archive" for check in verdict.failed)
     if args.json:
-        print_json(verdict.as_json())
+        print_json(verdict.as_json() | (_sizes_json(path) if args.sizes and sound else {}))
     elif not args.quiet:
         print(verdict.render())
+        if args.sizes and sound:
+            from qbuild.verify import sizes
+
+            print("\n" + sizes.render(sizes.costs(path)))
     return 0 if verdict.ok else VerifyError.exit_code
+
+
+def _sizes_json(path: Path) -> dict[str, Any]:
+    from qbuild.verify import sizes
+
+    return {"sizes": [asdict(cost) for cost in sizes.costs(path)]}
