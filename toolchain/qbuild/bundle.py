@@ -290,13 +290,17 @@ def _problems(
     result = closure.resolve(
         images,
         target_os=facts.recipe.target.os,
-        table=closure.load_table(
-            facts.recipe.target.os,
-            cuda_runtime=facts.recipe.bundle.cuda_runtime == "separate",
-        ),
+        table=closure.load_table(facts.recipe.target.os, *_extra_groups(facts)),
         runtime_loaded=runtime_loaded,
     )
     return [str(problem) for problem in result.problems]
+
+
+def _extra_groups(facts: BundleFacts) -> tuple[str, ...]:
+    if not facts.recipe.cuda.architectures:
+        return ()
+    separate = facts.recipe.bundle.cuda_runtime == "separate"
+    return ("cuda-runtime",) if separate else ("cuda",)
 
 
 def _is_backend(name: str, *, windows: bool) -> bool:

@@ -93,12 +93,13 @@ class Closure:
     """Libraries that no other file asks for and that nothing loads at run time."""
 
 
-def load_table(target_os: str, *, cuda_runtime: bool = False) -> SystemTable:
+def load_table(target_os: str, *extra: str) -> SystemTable:
     """Return the committed table of an operating system's own libraries.
 
     Args:
         target_os: ``windows`` or ``linux``.
-        cuda_runtime: Whether the user brings NVIDIA's runtime libraries as well.
+        extra: Further groups that count as the system's: ``cuda`` for what only NVIDIA's libraries
+            ask for, ``cuda-runtime`` when the user brings those libraries.
     """
     path: Path = resources.data_dir() / _TABLES[target_os]
     data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -106,8 +107,8 @@ def load_table(target_os: str, *, cuda_runtime: bool = False) -> SystemTable:
     def names(key: str) -> tuple[str, ...]:
         return tuple(name for group in data.get(key, []) for name in group["names"])
 
-    extra = names("cuda-runtime") if cuda_runtime else ()
-    return SystemTable(system=(*names("group"), *extra), driver=names("driver"))
+    system = [name for key in ("group", *extra) for name in names(key)]
+    return SystemTable(system=tuple(system), driver=names("driver"))
 
 
 def resolve(

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 _CUDA_LIBRARY: Final = re.compile(
     r"(?:lib)?(?:cudart|cublas|cublasLt)(?:64_|\.so\.)(\d+)(?:\.dll|[\d.]*)", re.IGNORECASE
 )
-_FOREIGN_EXPORTS: Final = frozenset(
-    {"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"}  # NVIDIA's runtime
-    | {"openblas_get_config", "scipy_openblas_get_config"}
-)
+_NVIDIA_EXPORTS: Final = frozenset({"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"})
+_FOREIGN_EXPORTS: Final = _NVIDIA_EXPORTS | {"openblas_get_config", "scipy_openblas_get_config"}
 _CXX_RUNTIME: Final = ("libstdc++.so.6", "libgcc_s.so.1")
 _BACKEND_EXPORTS: Final = frozenset({"ggml_backend_init", "ggml_backend_score"})
 """What ggml looks up in a library to take it for a backend (`ggml-backend-reg.cpp`)."""
@@ -235,7 +233,10 @@ def closure_problems(
     backends = [
         base for base, image in by_base.items() if _BACKEND_EXPORTS.intersection(image.exports)
     ]
-    table = closure.load_table(target_os, cuda_runtime=cuda_runtime)
+    nvidia = any(_NVIDIA_EXPORTS.intersection(image.exports) for image in by_base.values())
+    extra = ["cuda"] if nvidia else []
+    extra += ["cuda-runtime"] if cuda_runtime else []
+    table = closure.load_table(target_os, *extra)
     if system_libstdcxx:
         table = replace(table, system=(*table.system, *_CXX_RUNTIME))
     result = closure.resolve(
