@@ -205,3 +205,18 @@ def test_a_bundle_without_programs_runs_nothing(
     )
     assert {check.status for check in checks} == {"not-run"}
     assert checks[0].details == ("there is no llama-cli or llama-server in this bundle",)
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "says"),
+    [
+        ("Available devices:\n  (none)\n", "ggml_cuda_init: failed to initialize CUDA: no", ""),
+        ("Available devices:\n  CUDA0: NVIDIA GeForce GTX 1060 (6063 MiB)\n", "", ""),
+        ("Available devices:\n  (none)\n", "", "the backend was not loaded"),
+        ("", "ggml_cuda_init: failed to initialize CUDA", "prints no list of devices"),
+    ],
+)
+def test_the_cuda_backend_speaks_for_itself(out: str, err: str, says: str) -> None:
+    problems = steps.devices_problems("llama-cli.exe", out, err)
+    assert says in "".join(problems)
+    assert bool(problems) == bool(says)

@@ -17,6 +17,7 @@ from qbuild.errors import VerifyError
 from qbuild.manifest import Manifest
 from qbuild.unpack import open_zip
 from qbuild.verify import papers, probes
+from qbuild.verify.binaries import has_device_code
 from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
 from qbuild.verify.steps import Programs, Step, Wanted, steps
@@ -59,6 +60,7 @@ def run_zip(
             isa=papers.texts(target.get("isa")),
             qemu_cpu=str(papers.dig(bundle.recipe, "checks", "qemu_cpu") or ""),
             wanted=_wanted_help(bundle.manifest),
+            cuda=any(has_device_code(image) for image in bundle.images.every.values()),
             cache_dir=cache_dir,
             reporter=reporter,
         )
@@ -85,6 +87,7 @@ def run_checks(
     isa: tuple[str, ...] = (),
     qemu_cpu: str = "",
     wanted: tuple[Wanted, ...] = (),
+    cuda: bool = False,
     host_os: str | None = None,
     cache_dir: Path | None = None,
     reporter: Reporter | None = None,
@@ -100,6 +103,7 @@ def run_checks(
         isa: Extensions beyond the level.
         qemu_cpu: CPU model for qemu instead of the level's.
         wanted: Texts that must be in the programs' ``--help``.
+        cuda: Whether a CUDA backend is inside.
         host_os: What this machine runs; default: asked.
         cache_dir: Where a prepared Wine prefix (0.7 GB) is kept between runs, or None.
         reporter: Where progress goes.
@@ -128,7 +132,7 @@ def run_checks(
             model=tiny_gguf.write(scratch / "tiny.gguf"),
             scratch=scratch,
         )
-        tried = steps(commit, number, wanted)
+        tried = steps(commit, number, wanted, cuda=cuda)
         with reporter.task("run", total=len(tried) * len(plan.runners), unit="steps") as task:
             done = 0
             for runner in plan.runners:

@@ -100,13 +100,16 @@ class Wanted:
     patch: str
 
 
-def steps(commit: str, number: int | None, wanted: Iterable[Wanted] = ()) -> tuple[Step, ...]:
+def steps(
+    commit: str, number: int | None, wanted: Iterable[Wanted] = (), *, cuda: bool = False
+) -> tuple[Step, ...]:
     """Return what is tried.
 
     Args:
         commit: Pinned commit id, or "" when unknown.
         number: Upstream's build number, when known.
         wanted: Texts that must be in the programs' help.
+        cuda: Whether a CUDA backend is inside.
     """
     helps = tuple(wanted)
     made = [
@@ -130,6 +133,15 @@ def steps(commit: str, number: int | None, wanted: Iterable[Wanted] = ()) -> tup
             find=_serves,
         ),
     ]
+    if cuda:
+        made.append(
+            Step(
+                kind="devices",
+                title="the CUDA backend loads and lists its devices, or says why there are none",
+                programs=("llama-cli", "llama-server"),
+                find=_devices,
+            )
+        )
     if helps:
         names = tuple(sorted({item.program for item in helps}))
         made.append(
@@ -215,6 +227,28 @@ def _generates(programs: Programs, runner: Runner) -> list[str]:
     if tiny_gguf.SENTENCE not in ran.stdout.replace(_PROMPT, ""):
         said = ran.stdout.rpartition(f"> {_PROMPT}")[2].strip()[:80]
         return [f"{program.name} says {said!r} where the model says {tiny_gguf.SENTENCE!r}"]
+    return []
+
+
+def _devices(programs: Programs, runner: Runner) -> list[str]:
+    program = programs.find("llama-cli") or programs.find("llama-server")
+    assert program is not None
+    ran = programs.execute(runner, [str(program), "--list-devices"])
+    if not ran.ok:
+        return [f"{program.name} --list-devices {ran.how()}"]
+    return devices_problems(program.name, ran.stdout, ran.stderr)
+
+
+def devices_problems(program: str, stdout: str, stderr: str) -> list[str]:
+    """Return what is wrong with the output of ``--list-devices`` of a bundle with CUDA.
+
+    Without a driver the backend must say so itself: a backend that could not be loaded leaves no
+    word about CUDA at all.
+    """
+    if "Available devices:" not in stdout:
+        return [f"{program} --list-devices prints no list of devices"]
+    if "CUDA" not in stdout + stderr:
+        return [f"{program} --list-devices says nothing of CUDA: the backend was not loaded"]
     return []
 
 
