@@ -19,7 +19,7 @@ from qbuild.store import Store
 
 pytestmark = pytest.mark.build
 
-DEFAULT = "avx2:linux,avx2:windows"
+DEFAULT = "avx2:linux,avx2:windows,gtx1060:windows"
 
 
 def builds() -> list[tuple[str, str]]:
@@ -49,3 +49,6 @@ def test_a_recipe_becomes_a_verified_zip(
         assert any("version" in i for i in ran), "nothing of the zip was run"
         assert any("generate" in i for i in ran)
         assert any("server" in i for i in ran)
+        if load_recipe(recipe).cuda.architectures:
+            assert "cuda" in ran
+            assert any("devices" in i for i in ran), "the CUDA backend was not loaded"

@@ -41,7 +41,7 @@ def test_what_is_inside_is_told(tmp_path: Path) -> None:
     found = verdict(tmp_path, PASCAL, gpu="GTX 1060")
     assert check(found, "cuda").status == "passed"
     assert check(found, "cuda").details[0].startswith("ggml-cuda.dll: machine code for 61 (")
-    assert "Pascal 6.1: runs natively" in check(found, "cuda.gpus").details
+    assert check(found, "cuda.gpus").details[0].startswith("runs natively: Pascal 6.1")
     assert check(found, "cuda.driver").details == ("528.33 or newer (CUDA 12)",)
     assert check(found, "cuda.gpu").details == (
         "ggml-cuda.dll: GTX 1060 (compute capability 6.1): runs natively (machine code for 61)",
@@ -88,6 +88,14 @@ def test_a_gpu_is_judged(tmp_path: Path, code: bytes, gpu: str, status: str, say
     found = verdict(tmp_path, code, cuda=cuda, gpu=gpu)
     assert check(found, "cuda.gpu").status == status
     assert says in check(found, "cuda.gpu").details[0]
+
+
+def test_the_driver_of_a_static_runtime_is_read_from_cublas(tmp_path: Path) -> None:
+    made = Made(files={
+        "ggml-cuda.dll": make_pe(["cublas64_13.dll"], dll="x.dll", sections={".nv_fatb": ZSTD})
+    })  # fmt: skip
+    found = made.verify(tmp_path)
+    assert check(found, "cuda.driver").details == ("580.65 or newer (CUDA 13)",)
 
 
 def test_a_cpu_bundle_is_told_apart_and_runs_on_no_gpu(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qbuild.binary.elf import ElfImage
     from qbuild.binary.pe import PeImage
 
-_CUDA_LIBRARY: Final = re.compile(
+CUDA_LIBRARY: Final = re.compile(
     r"(?:lib)?(?:cudart|cublas|cublasLt)(?:64_|\.so\.)(\d+)(?:\.dll|[\d.]*)", re.IGNORECASE
 )
 _NVIDIA_EXPORTS: Final = frozenset({"cudaRuntimeGetVersion", "cublasCreate_v2", "cublasLtCreate"})
@@ -178,7 +178,7 @@ def cuda_problems(images: Images, promised: bool, version: str) -> Iterator[str]
     majors: dict[str, list[str]] = {}
     for name in images.names:
         for library in needed(images, name):
-            if match := _CUDA_LIBRARY.fullmatch(library):
+            if match := CUDA_LIBRARY.fullmatch(library):
                 majors.setdefault(match[1], []).append(f"{name} needs {library}")
     expected = version.partition(".")[0]
     for major, lines in sorted(majors.items()):

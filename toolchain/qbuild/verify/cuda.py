@@ -6,7 +6,6 @@ without a judgement: the fat binaries say what will run where.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -20,7 +19,6 @@ from qbuild.verify.model import Check, judge, not_run, passed
 from qbuild.verify.structure import Unpacked
 
 _COMPILERS: Final = ("nvcc", "clang-cuda")
-_RUNTIME: Final = re.compile(r"(?:lib)?cudart(?:64_|\.so\.)(\d+)", re.IGNORECASE)
 _TITLE: Final = "GPU code is what the name says"
 
 
@@ -136,11 +134,15 @@ def _families(own: Mapping[str, FatReport]) -> Iterator[Check]:
 
     for name, report in own.items():
         try:
-            runs = [f"{family}: {how}" for family, how in running(report)]
+            runs = running(report)
         except QbuildError as error:
             yield not_run("cuda.gpus", "which GPUs run it", f"{name}: {error.what}")
             continue
-        yield passed("cuda.gpus", "which GPUs run it", *(runs or ["none that is known"]))
+        by_how: dict[str, list[str]] = {}
+        for family, how in runs:
+            by_how.setdefault(how, []).append(family)
+        lines = [f"{how}: {', '.join(families)}" for how, families in by_how.items()]
+        yield passed("cuda.gpus", "which GPUs run it", "; ".join(lines) or "none that is known")
 
 
 def _driver(
@@ -154,7 +156,7 @@ def _driver(
         match[1]
         for name in images.names
         for library in binaries.needed(images, name)
-        if (match := _RUNTIME.match(library))
+        if (match := binaries.CUDA_LIBRARY.fullmatch(library))
     }
     if len(majors) != 1 or not target_os:
         return not_run("cuda.driver", title, "it does not say which CUDA runtime it needs")
