@@ -167,6 +167,27 @@ def test_a_script_names_pin_patches_tools_and_targets(lock: Lock, shell: str, sy
     assert str(resources.data_root()) not in text
 
 
+@pytest.mark.parametrize(
+    ("shell", "compiler", "copies"),
+    [
+        ("sh", "${CMAKE_CURRENT_LIST_DIR}/tools/clang-cuda", "cp -R "),
+        ("cmd", "tools/clang-cuda.cmd", "xcopy /e"),
+        ("ps1", "${CMAKE_CURRENT_LIST_DIR}/tools/clang-cuda.cmd", "Copy-Item -Recurse"),
+    ],
+)
+def test_a_script_puts_the_cuda_folder_together(
+    lock: Lock, shell: str, compiler: str, copies: str
+) -> None:
+    text = render(plan(lock, name="gtx1060"), shell).replace("\\", "/")
+    for word in (compiler, copies, "clang/22/include", "fatbinary.c", "cublasGemmEx", "dlltool",
+                 "GGML_CUDA_CLANG_LIBRARIES", "win_amd64", "61-real"):  # fmt: skip
+        assert word in text, word
+    assert "cuda-tree" not in text
+    linux = render(plan(lock, name="a100"), shell)
+    assert "dlltool" not in linux
+    assert "libcublas.so.12" in linux
+
+
 def test_an_unknown_shell_is_refused(lock: Lock) -> None:
     with pytest.raises(UsageError, match="fish"):
         render(plan(lock), "fish")

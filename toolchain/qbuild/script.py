@@ -7,11 +7,15 @@ those of the bundle when it runs in a folder of any name.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from qbuild import cmake
+from qbuild.cuda import tree
+from qbuild.cuda.tree import TARGET_WHEELS
 from qbuild.errors import UsageError
+from qbuild.pipcall import platform_options
 from qbuild.plan import Plan
-from qbuild.toolchains.base import Layout, wrapper_text
+from qbuild.toolchains.base import CUDA_TREE, Layout, wrapper_text
 
 
 def render(plan: Plan, shell: str) -> str:
@@ -26,17 +30,12 @@ def render(plan: Plan, shell: str) -> str:
     """
     if shell not in ("sh", "cmd", "ps1"):
         raise UsageError(f"there is no script for `{shell}`", fix="sh, cmd or ps1")
-    if plan.tree is not None:
-        raise UsageError(
-            "there is no script for the clang-cuda toolchain: its CUDA folder is put together from "
-            "wheels by qbuild itself",
-            where=f"recipe {plan.recipe.name}",
-            fix="see docs/clang-cuda.md for what lies where, and `qbuild plan` for the steps",
-        )
     windows = shell != "sh"
     here = {"sh": "$PWD", "cmd": "%CD:\\=/%", "ps1": "$here"}[shell]
     programs = {
         "zig": f"{here}/tools/ziglang/ziglang/zig{'.exe' if windows else ''}",
+        "zig-lib": f"{here}/tools/ziglang/ziglang/lib",
+        CUDA_TREE: f"{here}/cuda",
         "cc": plan.toolchain.name if plan.toolchain.name != "gcc" else "gcc",
         "c++": "clang++" if plan.toolchain.name == "clang" else "g++",
     }
@@ -76,20 +75,30 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
                 )  # fmt: skip
     out.note("Tools, as pinned")
     for wheel in plan.wheels:
+        # A library of the target is another platform's wheel when the script cross compiles.
+        foreign = ["--only-binary=:all:", *platform_options(wheel)]
         out.run(
             "python" if windows else "python3", "-m", "pip", "install", "--no-deps", "--target",
-            f"tools/{wheel.project}", f"{wheel.project}=={wheel.version}",
+            f"tools/{wheel.project}", *(foreign if wheel.project in TARGET_WHEELS else []),
+            f"{wheel.project}=={wheel.version}",
         )  # fmt: skip
+    if plan.tree is not None:
+        _cuda_tree(plan, out, windows=windows)
     out.note("The compiler as one program, and CMake's toolchain and options")
     suffix = ".cmd" if windows else ""
     for name, command in layout.wrappers.items():
         out.file(f"tools/{name}{suffix}", _wrapper(command, windows=windows), executable=True)
-    toolchain = layout.toolchain_file
-    if windows:
-        for name in layout.wrappers:
-            toolchain = toolchain.replace(f'/tools/{name}"', f'/tools/{name}.cmd"')
-    out.file("toolchain.cmake", toolchain, literal=True)
-    out.file("cache.cmake", cmake.init_cache(plan.configure.inputs["cache"]), literal=True)
+    escaped = out.here.replace("\\", "\\\\").replace("$", "\\$")
+    cache = cmake.init_cache({**plan.configure.inputs["cache"], **layout.cache})
+    for file, text in (
+        ("toolchain.cmake", layout.toolchain_file),
+        # CMake knows the folder of the file, whatever shell wrote it.
+        ("cache.cmake", cache.replace(escaped, "${CMAKE_CURRENT_LIST_DIR}")),
+    ):
+        if windows:
+            for name in layout.wrappers:
+                text = text.replace(f'/tools/{name}"', f'/tools/{name}.cmd"')
+        out.file(file, text, literal=True)
     for name, value in layout.env.items():
         out.environment(name, value)
     out.note("Configure and compile")
@@ -101,6 +110,38 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
     )  # fmt: skip
     out.run(f"tools/ninja/bin/ninja{exe}", "-C", "build", *recipe.build.targets)
     out.note("The binaries lie in build/bin.")
+
+
+def _cuda_tree(plan: Plan, out: _Shell, *, windows: bool) -> None:
+    """Write what puts the folder together that clang takes for a CUDA installation."""
+    assert plan.tree is not None
+    host, target = "windows" if windows else "linux", str(plan.tree.inputs["target"])
+    out.note("The folder that clang takes for a CUDA installation (see docs/clang-cuda.md)")
+    clang = next(w for w in plan.wheels if w.project == tree.CLANG_TIDY).version.split(".")[0]
+    folders = [
+        *((f"tools/{project}/{source}", dest) for project, source, dest in tree.FOLDERS),
+        (f"tools/{tree.CLANG_TIDY}/clang_tidy/data/lib/clang/{clang}/include", "resource/include"),
+        (out.path_in("PATCHES", "..", "toolchain", "cuda", "overlay"), "overlay"),
+    ]
+    for source, dest in folders:
+        out.copy_folder(source, f"cuda/{dest}")
+    for project, source, dest in tree.files(host=host, target=target):
+        out.copy_file(f"tools/{project}/{source}", f"cuda/{dest}")
+    own = out.path_in("PATCHES", "..", "toolchain", "cuda", "fatbinary.c")
+    zig = "tools/ziglang/ziglang/zig" + (".exe" if windows else "")
+    command = tree.fatbinary_command(Path(zig), Path("cuda"), host=host)
+    out.run(*(own if "fatbinary.c" in part else _slashes(part) for part in command.argv))
+    if target == "windows":
+        name = tree.IMPORTED[0]
+        text = tree.definition_file(f"{name}.dll", tree.CUBLAS_FUNCTIONS)
+        out.file(f"cuda/lib/{name}.def", text, literal=True)
+        made = tree.import_library_command(Path(zig), Path(f"cuda/lib/{name}.def"))
+        out.run(*map(_slashes, made.argv))
+
+
+def _slashes(word: str) -> str:
+    """Return a word with forward slashes, whatever this host's paths look like."""
+    return word.replace("\\", "/")
 
 
 def _wrapper(command: Sequence[str], *, windows: bool) -> str:
@@ -128,7 +169,11 @@ class _Shell:
 
     def quote(self, word: str) -> str:
         plain = all(c.isalnum() or c in "-_./=:+@" for c in word)
-        return word if plain else f'"{word}"'
+        return word if plain else f'"{word}"' if '"' not in word else self.quote_quotes(word)
+
+    def quote_quotes(self, word: str) -> str:
+        """Return a word that holds double quotes, as a program shall get it."""
+        return f"'{word}'"
 
     def run(self, *words: str) -> None:
         self.lines.append(" ".join(self.quote(word) for word in words))
@@ -145,6 +190,14 @@ class _Shell:
     def file(
         self, name: str, text: str, *, literal: bool = False, executable: bool = False
     ) -> None:
+        raise NotImplementedError
+
+    def copy_folder(self, source: str, dest: str) -> None:
+        """Copy what is in a folder into another one, which is made when missing."""
+        raise NotImplementedError
+
+    def copy_file(self, source: str, dest: str) -> None:
+        """Copy a file into a folder, which is made when missing."""
         raise NotImplementedError
 
     def text(self) -> str:
@@ -177,6 +230,14 @@ class _Sh(_Shell):
         if executable:
             self.lines.append(f"chmod +x {name}")
 
+    def copy_folder(self, source: str, dest: str) -> None:
+        self.run("mkdir", "-p", dest)
+        self.run("cp", "-R", f"{source}/.", dest)
+
+    def copy_file(self, source: str, dest: str) -> None:
+        self.run("mkdir", "-p", dest)
+        self.run("cp", source, f"{dest}/")
+
 
 class _Cmd(_Shell):
     comment = "rem"
@@ -189,6 +250,9 @@ class _Cmd(_Shell):
     def quote(self, word: str) -> str:
         word = word.replace("--format=%T", "--format=%%T")
         return super().quote(word)
+
+    def quote_quotes(self, word: str) -> str:
+        return '"' + word.replace('"', '\\"') + '"'
 
     def run(self, *words: str) -> None:
         # A program named with forward slashes is not found by cmd.
@@ -223,10 +287,23 @@ class _Cmd(_Shell):
                 escaped = "".join(f"^{c}" if c in "^&<>|()" else c for c in escaped)
             self.lines.append(f'>>"{target}" echo({escaped}')
 
+    def copy_folder(self, source: str, dest: str) -> None:
+        source, dest = source.replace("/", "\\"), dest.replace("/", "\\")
+        self.lines.append(f'xcopy /e /i /q /y "{source}" "{dest}" || exit /b 1')
+
+    def copy_file(self, source: str, dest: str) -> None:
+        source, dest = source.replace("/", "\\"), dest.replace("/", "\\")
+        self.lines.append(f'if not exist "{dest}" mkdir "{dest}"')
+        self.lines.append(f'copy /y "{source}" "{dest}\\" >nul || exit /b 1')
+
 
 class _Ps1(_Shell):
     end = "\r\n"
     here = "$here"
+
+    def quote_quotes(self, word: str) -> str:
+        # PowerShell 5 hands quotes on to programs only with a backslash before them.
+        return "'" + word.replace('"', '\\"') + "'"
 
     def start(self, text: str) -> None:
         self.lines += [
@@ -263,3 +340,11 @@ class _Ps1(_Shell):
         self.lines.append(
             f"@{quote}\r\n{text.rstrip()}\r\n{quote}@ | Set-Content -Encoding ascii {name}"
         )
+
+    def copy_folder(self, source: str, dest: str) -> None:
+        self.lines.append(f"$null = New-Item -ItemType Directory -Force {dest}")
+        self.lines.append(f'Copy-Item -Recurse -Force "{source}/*" {dest}')
+
+    def copy_file(self, source: str, dest: str) -> None:
+        self.lines.append(f"$null = New-Item -ItemType Directory -Force {dest}")
+        self.lines.append(f'Copy-Item -Force "{source}" {dest}')

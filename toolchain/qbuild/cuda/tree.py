@@ -53,7 +53,23 @@ _HOST_TRIPLE: Final = {
     "windows": "x86_64-windows-gnu",
 }
 IMPORTED: Final = ("cublas64_12", "cublasLt64_12")
-"""DLLs whose wheel has no import library."""
+"""DLLs whose wheel has no import library; ggml-cuda links the first."""
+
+CUBLAS_FUNCTIONS: Final = (
+    "cublasCreate_v2", "cublasDestroy_v2", "cublasGemmBatchedEx", "cublasGemmEx",
+    "cublasGemmStridedBatchedEx", "cublasGetStatusString", "cublasSetMathMode",
+    "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasSgemmBatched",
+    "cublasSgemmStridedBatched", "cublasSgemm_v2", "cublasStrsmBatched",
+)  # fmt: skip
+"""What ggml-cuda imports at the pin, read from the finished ``ggml-cuda.dll``."""
+
+FOLDERS: Final = (
+    (NVCC, "nvidia/cuda_nvcc/include", "include"),
+    (RUNTIME, "nvidia/cuda_runtime/include", "include"),
+    (CCCL, "nvidia/cuda_cccl/include", "include"),
+    (CUBLAS, "nvidia/cublas/include", "include"),
+)
+"""(project, folder in its wheel, folder of the tree that it is merged into)."""
 
 RUNTIME_FILES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "windows": (
@@ -68,6 +84,27 @@ RUNTIME_FILES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
 }
 """Target → (project, file in its wheel) of everything a bundle may carry of NVIDIA's."""
+
+
+def files(*, host: str, target: str) -> tuple[tuple[str, str, str], ...]:
+    """Return (project, file in its wheel, folder of the tree) of every single file.
+
+    Args:
+        host: ``linux`` or ``windows``: where clang and ptxas run.
+        target: ``linux`` or ``windows``: what is built for.
+    """
+    exe = ".exe" if host == "windows" else ""
+    linked = (
+        ((RUNTIME, "nvidia/cuda_runtime/lib/x64/cudart.lib"),)
+        if target == "windows"
+        else RUNTIME_FILES["linux"]
+    )
+    return (
+        (NVCC, f"nvidia/cuda_nvcc/bin/ptxas{exe}", "bin"),
+        (NVFATBIN, _NVFATBIN_FILE[host], "bin"),
+        (NVCC, "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", "nvvm/libdevice"),
+        *((project, name, "lib") for project, name in linked),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,18 +146,12 @@ def assemble(
                 where="clang-cuda toolchain",
                 fix=f"pin it in qbuild.lock: qbuild lock --update {project}",
             )
-    exe = ".exe" if host == "windows" else ""
     (tree / "bin").mkdir(parents=True)
     (tree / "lib").mkdir()
-    for project, folder in (
-        (NVCC, "nvidia/cuda_nvcc/include"),
-        (RUNTIME, "nvidia/cuda_runtime/include"),
-        (CCCL, "nvidia/cuda_cccl/include"),
-        (CUBLAS, "nvidia/cublas/include"),
-    ):
+    for project, source, dest in FOLDERS:
         shutil.copytree(
-            part(unpacked, project, folder),
-            tree / "include",
+            part(unpacked, project, source),
+            tree / dest,
             ignore=shutil.ignore_patterns("__init__.py", "__pycache__"),
             dirs_exist_ok=True,
         )
@@ -131,31 +162,24 @@ def assemble(
                 where="clang-cuda toolchain",
                 fix="use the versions that qbuild.lock pins",
             )
-    ptxas = tree / "bin" / f"ptxas{exe}"
-    shutil.copyfile(part(unpacked, NVCC, f"nvidia/cuda_nvcc/bin/ptxas{exe}"), ptxas)
-    ptxas.chmod(0o755)
-    libdevice = part(unpacked, NVCC, "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
-    (tree / "nvvm" / "libdevice").mkdir(parents=True)
-    shutil.copyfile(libdevice, tree / "nvvm" / "libdevice" / libdevice.name)
     shutil.copytree(_clang_headers(unpacked), tree / "resource" / "include")
     shutil.copytree(_own("overlay"), tree / "overlay")
-    library = part(unpacked, NVFATBIN, _NVFATBIN_FILE[host])
-    shutil.copyfile(library, tree / "bin" / library.name)
+    for project, source, dest in files(host=host, target=target):
+        copy = tree / dest / Path(source).name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        _link_or_copy(part(unpacked, project, source), copy)
+        if dest == "bin":
+            copy.chmod(0o755)
 
     zig = zig_program(unpacked)
     commands = [fatbinary_command(zig, tree, host=host)]
     if target == "windows":
-        cudart = part(unpacked, RUNTIME, "nvidia/cuda_runtime/lib/x64/cudart.lib")
-        shutil.copyfile(cudart, tree / "lib" / cudart.name)
         for name in IMPORTED:
             dll = part(unpacked, CUBLAS, f"nvidia/cublas/bin/{name}.dll")
             definition = tree / "lib" / f"{name}.def"
             text = definition_file(dll.name, read_pe(dll).exports)
             definition.write_bytes(text.encode("ascii"))
             commands.append(import_library_command(zig, definition))
-    else:
-        for project, name in RUNTIME_FILES[target]:
-            _link_or_copy(part(unpacked, project, name), tree / "lib" / Path(name).name)
     return tuple(commands)
 
 

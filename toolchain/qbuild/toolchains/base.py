@@ -127,6 +127,11 @@ def wrapper_text(command: Sequence[str], *, windows: bool) -> str:
     return f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'
 
 
+def wrapper_name(name: str) -> str:
+    """Return the file name of a wrapper on this host."""
+    return f"{name}.cmd" if host.system() == "windows" else name
+
+
 def write_wrapper(path: Path, command: Sequence[str]) -> Path:
     """Write a wrapper program and return its path.
 
@@ -134,8 +139,7 @@ def write_wrapper(path: Path, command: Sequence[str]) -> Path:
     """
     windows = host.system() == "windows"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if windows:
-        path = path.with_name(path.name + ".cmd")
+    path = path.with_name(wrapper_name(path.name))
     path.write_bytes(wrapper_text(command, windows=windows).encode())
     path.chmod(0o755)
     return path
@@ -150,9 +154,9 @@ def write_layout(layout: Layout, work: Path) -> Prepared:
 
 def tool_lines(variables: Mapping[str, str]) -> list[str]:
     """Return toolchain-file lines that point CMake at wrappers beside the file."""
-    suffix = ".cmd" if host.system() == "windows" else ""
     return [
-        f'set({variable} "${{CMAKE_CURRENT_LIST_DIR}}/tools/{tool}{suffix}" CACHE FILEPATH "")'
+        f'set({variable} "${{CMAKE_CURRENT_LIST_DIR}}/tools/{wrapper_name(tool)}"'
+        ' CACHE FILEPATH "")'
         for variable, tool in variables.items()
     ]
 

@@ -21,6 +21,7 @@ from qbuild.toolchains.base import (
     Layout,
     Prepared,
     hide_paths,
+    wrapper_name,
     write_layout,
 )
 from qbuild.toolchains.zig import Zig
@@ -131,7 +132,7 @@ class ClangCuda:
             f"-ffile-prefix-map={lib}=zig",
         ]
         entries = flags.path_entries(
-            compiler=f"{work}/tools/{CUDA_WRAPPER}",
+            compiler=f"{work}/tools/{wrapper_name(CUDA_WRAPPER)}",
             libraries=[f"{cuda}/{name}" for name in tree.LINKED[recipe.target.os]],
         )
         return Layout(

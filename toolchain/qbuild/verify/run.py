@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qbuild import tiny_gguf
 from qbuild.console import Reporter, Silent
@@ -21,6 +22,9 @@ from qbuild.verify.binaries import has_device_code
 from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
 from qbuild.verify.steps import Programs, Step, Wanted, steps
+
+if TYPE_CHECKING:
+    from qbuild.verify.static import Bundle
 
 
 def run_zip(
@@ -60,10 +64,17 @@ def run_zip(
             isa=papers.texts(target.get("isa")),
             qemu_cpu=str(papers.dig(bundle.recipe, "checks", "qemu_cpu") or ""),
             wanted=_wanted_help(bundle.manifest),
-            cuda=any(has_device_code(image) for image in bundle.images.every.values()),
+            cuda=_cuda_loads(bundle),
             cache_dir=cache_dir,
             reporter=reporter,
         )
+
+
+def _cuda_loads(bundle: Bundle) -> bool:
+    """Return whether a CUDA backend must load here: with NVIDIA's libraries left out it cannot."""
+    separate = papers.dig(bundle.recipe, "bundle", "cuda_runtime") == "separate"
+    inside = any(has_device_code(image) for image in bundle.images.every.values())
+    return inside and not separate
 
 
 def _wanted_help(manifest: Manifest | None) -> tuple[Wanted, ...]:
