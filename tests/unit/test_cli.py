@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from qbuild.cli.main import COMMANDS, parse, run
-from qbuild.errors import Interrupted, QbuildError, UsageError
+from qbuild.errors import Interrupted, QbuildError, StoreError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -198,3 +199,33 @@ def test_a_failed_log_is_explained_by_the_doctor() -> None:
     text = advice("c++: fatal error: Killed signal terminated program cc1plus\n")
     assert text is not None and "memory" in text
     assert advice("nothing that anybody knows\n") is None
+
+
+@pytest.mark.parametrize("action", ["size", "verify", "prune"])
+def test_a_store_that_is_a_file(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "store").write_text("not a folder", encoding="ascii")
+    assert run(["cache", action, "--store", str(tmp_path / "store")]) == StoreError.exit_code
+    assert "the store is a file, not a folder" in capsys.readouterr().err
+    assert (tmp_path / "store").read_text(encoding="ascii") == "not a folder"
+
+
+def test_an_output_folder_that_cannot_be_is_told_before_the_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dist").write_text("a file", encoding="ascii")
+    words = ["avx2", "--dist", str(tmp_path / "dist"), "--store", str(tmp_path / "store")]
+    assert run(words) == StoreError.exit_code
+    assert "cannot write into the output folder" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_empty_pin_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lock", "--pin", " "]) == 2
+    assert "--pin takes a commit" in capsys.readouterr().err
+
+
+def test_a_sound_lockfile_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lock", "--offline"]) == 0
+    assert "pins, sound" in capsys.readouterr().out.splitlines()[-1]

@@ -121,6 +121,8 @@ class Builder:
             for w in plan.wheels
             if self.store.find("wheel", plan.wheel_steps[w.project].key) is None
         ]
+        if missing and self.options.offline:
+            self._say_missing(missing)
         source = plan.pin.sdist.size if plan.pin.sdist else _SOURCE_SIZE
         if self.store.find("source", plan.source.key) is not None:
             source = 0
@@ -131,6 +133,11 @@ class Builder:
                 f"to fetch: up to {download / 1e6:.0f} MB; disk: about {disk / 1e9:.1f} GB "
                 f"in {self.store.root}"
             )
+
+    def _say_missing(self, missing: Sequence[WheelPin]) -> None:
+        """Name all that an offline build lacks at once; mirrors may still deliver it."""
+        names = ", ".join(wheel.filename for wheel in missing)
+        self.reporter.warn(f"--offline: the store lacks {len(missing)} wheels: {names}")
 
     # -- one step ---------------------------------------------------------------------------
 

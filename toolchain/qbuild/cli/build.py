@@ -49,6 +49,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         return 0
     from qbuild.builder import Builder
 
+    _check_writable(dist)
     home = store(args)
     home.clean_tmp()
     reporter.say(f"{plan.recipe.name}: {plan.recipe.summary}")
@@ -61,6 +62,27 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         record = deliver(plan, zip_path, dist, verdict, builder.record)
     _tell(args, plan, dist, record, fresh=True, verdict=verdict)
     return 0
+
+
+def _check_writable(dist: Path) -> None:
+    """Make the output folder before minutes are spent on what goes into it.
+
+    Raises:
+        StoreError: It cannot be made, or cannot be written to.
+    """
+    import os
+
+    try:
+        dist.mkdir(parents=True, exist_ok=True)
+        problem = "" if os.access(dist, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise StoreError(
+            f"cannot write into the output folder: {problem}",
+            where=str(dist),
+            fix="choose another one with --dist",
+        )
 
 
 def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:

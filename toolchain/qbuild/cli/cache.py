@@ -26,7 +26,18 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
-    """Show, free or check the store."""
+    """Show, free or check the store.
+
+    Raises:
+        StoreError: The store is no folder, or (verify) an entry is damaged.
+    """
+    root = store(args).root
+    if root.exists() and not root.is_dir():
+        raise StoreError(
+            "the store is a file, not a folder",
+            where=str(root),
+            fix="name another place with --store, QBUILD_STORE or in the user configuration",
+        )
     return {"size": _size, "prune": _prune, "verify": _verify}[args.action](args, reporter)
 
 

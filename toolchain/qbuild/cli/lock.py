@@ -56,6 +56,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild import lock, resources
 
     path = Path(args.lockfile) if args.lockfile else resources.lockfile()
+    if args.pin is not None and not args.pin.strip():
+        raise UsageError("--pin takes a commit, a branch or a tag", fix="e.g. --pin master")
     if args.update and args.pin:
         raise UsageError("--update and --pin are two steps", fix="run one after the other")
     if args.update:
@@ -106,6 +108,8 @@ def _check(args: argparse.Namespace, found: Lock, reporter: Reporter) -> int:
             where=", ".join(f"{row['pin']} {row['what']}" for row in bad),
             fix="check the network and pip's index settings, or move them with --update or --pin",
         )
+    how = "sound; nobody was asked for them (--offline)" if args.offline else "all of them resolve"
+    print(f"{len(rows)} pins, {how}")
     return 0
 
 

@@ -96,7 +96,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 _WITH_VALUE = frozenset(
     {"--store", "--lockfile", "--patches", "--recipe", "--os", "--set", "--origin", "--dist"}
-    | {"-j", "--jobs"}
+    | {"-j", "--jobs", "--cuda-arch", "--gpu"}
 )
 
 

@@ -88,7 +88,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         "rebase": _rebase,
         "explain": _explain,
     }[args.verb]
-    return run(args, reporter)
+    if args.verb in ("refresh", "explain"):  # they need no source, so no store
+        return run(args, reporter)
+    with store(args).in_use():
+        return run(args, reporter)
 
 
 # -- what the verbs work on -------------------------------------------------------------------

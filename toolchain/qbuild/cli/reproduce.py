@@ -12,10 +12,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qbuild.cli.common import add_recipe, make_plan, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import ReproduceError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.plan import Plan
+    from qbuild.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +64,19 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     Raises:
         ReproduceError: The zips differ.
     """
-    from qbuild import compare, host
-    from qbuild.builder import Builder, BuildOptions
-    from qbuild.store import link_tree
-
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
     plan = make_plan(args)
     home = store(args)
+    with home.in_use():
+        return _reproduce(args, plan, home, reporter)
+
+
+def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Reporter) -> int:
+    from qbuild import compare, host
+    from qbuild.builder import Builder, BuildOptions
+    from qbuild.store import link_tree
+
     # Inputs are pinned by hash: both builds may read the same copies.
     builder = Builder(plan, home, reporter, BuildOptions())
     inputs = [builder.source(), *(builder.wheel(w) for w in plan.wheels)]

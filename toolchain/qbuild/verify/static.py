@@ -313,4 +313,6 @@ def _source(bundle: Bundle) -> Iterator[Check]:
     yield judge("patches", title, problems, seen)
     unseen = [*rest, *(f"{label}: nothing says how to see it" for label in without)]
     if unseen:
-        yield not_run("patches.unseen", "patches that reading cannot see", *unseen)
+        hint = "their programs' --help says it: `qbuild verify --run` asks for it" if rest else ""
+        details = (*unseen, hint) if hint else unseen
+        yield not_run("patches.unseen", "patches that reading cannot see", *details)
