@@ -299,9 +299,8 @@ class Builder:
     def _compiler_id(self, *, cuda: bool) -> str:
         """Return a digest of what an object depends on beyond its preprocessed text.
 
-        The C++ compiler of ``clang-cuda`` is zig's: a recipe with CUDA shares its objects with one
-        without. Device code depends on the whole CUDA tree as well, but not on the libraries that
-        are linked.
+        The C++ compiler of ``clang-cuda`` is zig's, whatever the CUDA tree holds. Device code
+        depends on the whole tree as well, but not on the libraries that are linked.
         """
         inputs = self.plan.configure.inputs
         described = inputs["toolchain"]
