@@ -1,0 +1,60 @@
+"""The documentation's commands exist: each is parsed, its recipe and its files are looked up."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from qbuild import resources
+from qbuild.cli.main import parse
+from qbuild.recipe.load import known_recipes, load_recipe
+
+ROOT = resources.data_root()
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+_BLOCK = re.compile(r"^```(?:sh|console|bat)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
+
+
+def commands(page: Path) -> list[str]:
+    """Return the lines of code blocks that call qbuild."""
+    found = []
+    for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\|?|;", line.split("  #")[0]):
+                words = part.strip().removeprefix("$ ")
+                if re.match(r"(\.venv/bin/|\.\\\.venv\\Scripts\\)?qbuild(\.exe)?( |$)", words):
+                    found.append(words)
+    return found
+
+
+CASES = [(page, line) for page in PAGES for line in commands(page)]
+
+
+def test_there_are_commands_in_the_docs() -> None:
+    assert len(CASES) > 30
+    assert {page.name for page, _ in CASES} >= {"README.md", "README.zh-CN.md", "tutorial.md"}
+
+
+@pytest.mark.parametrize(("page", "line"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_a_command_of_the_docs_exists(page: Path, line: str) -> None:  # noqa: ARG001
+    words = shlex.split(line.split(" > ")[0], comments=True)[1:]
+    args = parse(words)  # an unknown command or option raises
+    recipe = getattr(args, "recipe", None) or (
+        getattr(args, "name", None)
+        if args.command in ("build", "show", "plan", "reproduce")
+        else ""
+    )
+    if recipe and "/" not in recipe and recipe not in ("R", "NAME", "mine"):
+        assert recipe in known_recipes()
+        load_recipe(
+            recipe, os=getattr(args, "os", None) or None, overrides=getattr(args, "overrides", ())
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
