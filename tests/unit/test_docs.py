@@ -39,7 +39,7 @@ def test_there_are_commands_in_the_docs() -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), CASES, ids=lambda value: getattr(value, "name", value))
-def test_a_command_of_the_docs_exists(page: Path, line: str) -> None:  # noqa: ARG001
+def test_a_command_of_the_docs_exists(page: Path, line: str) -> None:
     words = shlex.split(line.split(" > ")[0], comments=True)[1:]
     args = parse(words)  # an unknown command or option raises
     recipe = getattr(args, "recipe", None) or (
