@@ -153,6 +153,13 @@ class DoctorError(QbuildError):
     kind = "doctor"
 
 
+class ModelError(QbuildError):
+    """A model file is damaged, incomplete, or one that the built llama.cpp does not load."""
+
+    exit_code = 17
+    kind = "model"
+
+
 class Interrupted(QbuildError):  # noqa: N818 - it is what happened, not a fault
     """Ctrl-C or SIGTERM stopped the run; the store is sound and the next run carries on."""
 

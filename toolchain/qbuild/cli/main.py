@@ -29,6 +29,7 @@ COMMANDS = {
     "test": "build and run the tests that ride in the patch series",
     "doctor": "explain what is wrong with this machine or a failed log",
     "detect": "say which recipe fits this machine",
+    "model": "say what a GGUF file is, and what of it fits this machine",
     "lock": "check or move the pins",
     "cache": "size, prune or verify the store",
     "version": "print the version",
