@@ -46,11 +46,23 @@ def scalar(value: Any) -> tuple[int, bytes]:
     """Return GGUF type and bytes of one value: u32, f32, bool or text."""
     if isinstance(value, bool):
         return 7, struct.pack("<?", value)
+    if isinstance(value, Short):
+        return 2, struct.pack("<H", value)
+    if isinstance(value, Int):
+        return 5, struct.pack("<i", value)
     if isinstance(value, int):
         return (4, struct.pack("<I", value)) if value >= 0 else (5, struct.pack("<i", value))
     if isinstance(value, float):
         return 6, struct.pack("<f", value)
     return 8, text(value)
+
+
+class Short(int):
+    """A number that is written as u16, as llama.cpp wants those of split models."""
+
+
+class Int(int):
+    """A number that is written as i32."""
 
 
 class Signed(list[int]):
@@ -143,7 +155,9 @@ def ends(*, output: bool = True) -> Tensors:
     return found
 
 
-def attention(i: int, kind: str, *, norms: bool = True, gate: int = 1, kv: int = KV_HEADS) -> Tensors:
+def attention(
+    i: int, kind: str, *, norms: bool = True, gate: int = 1, kv: int = KV_HEADS
+) -> Tensors:
     """Return one attention block's tensors."""
     blk = f"blk.{i}."
     found: Tensors = [
@@ -327,8 +341,9 @@ def lfm2(kind: str = "q8_0", layers: int = 6) -> tuple[Keys, Tensors]:
         tensors += feed(i, kind)
         if kv[i]:
             tensors += [
-                (name, (EMBEDDING, EMBEDDING), kind) if name.endswith("attn_q.weight") or
-                name.endswith("attn_output.weight") else (name, shape, type_)
+                (name, (EMBEDDING, EMBEDDING), kind)
+                if name.endswith("attn_q.weight") or name.endswith("attn_output.weight")
+                else (name, shape, type_)
                 for name, shape, type_ in attention(i, kind)
             ]
         else:
@@ -417,3 +432,20 @@ ARCHITECTURES = {
     each.__name__: each
     for each in (qwen3, llama, qwen3moe, gemma3, qwen35, qwen35moe, lfm2, mamba2, deepseek2)
 }
+
+
+def write_split(folder: Path, stem: str, keys: Keys, tensors: Tensors, *, parts: int) -> Path:
+    """Write a split model and return its first part."""
+    share = -(-len(tensors) // parts)
+    for number in range(parts):
+        split = {
+            "split.no": Short(number),
+            "split.count": Short(parts),
+            "split.tensors.count": Int(len(tensors)),
+        }
+        write(
+            folder / f"{stem}-{number + 1:05}-of-{parts:05}.gguf",
+            (keys if number == 0 else {}) | split,
+            tensors[number * share : (number + 1) * share],
+        )
+    return folder / f"{stem}-00001-of-{parts:05}.gguf"

@@ -1,4 +1,4 @@
-"""``qbuild model``: what a GGUF file is, what is wrong with it, and what of it fits this machine."""
+"""``qbuild model``: what a GGUF file is, what is wrong with it, what of it fits this machine."""
 
 from __future__ import annotations
 
@@ -227,15 +227,19 @@ def _fit_lines(
     assert shape and weights
     types = list(rows[0][1])
     room = [f"{len(budget.gpus)} GPU, {amount(budget.gpu)} usable"] if budget.gpus else ["no GPU"]
-    room.append(f"{amount(budget.ram)} of RAM usable" if budget.ram is not None else "RAM not known")
+    room.append(
+        f"{amount(budget.ram)} of RAM usable" if budget.ram is not None else "RAM not known"
+    )
     yield f"with recipe {recipe.name if recipe else '(none fits)'}: {', '.join(room)}"
-    yield f"weights {amount(weights.total)}; what is kept per context, and all of it with {types[0]}:"
+    size = amount(weights.total)
+    yield f"weights {size}; what is kept per context, and all of it with {types[0]}:"
     yield ""
     head = "".join(f"{'kept ' + kind:>12}" for kind in types)
     yield f"{'context':>10}{head}{'total':>12}  where"
-    for size, kept, found in rows:
+    for tokens, kept, found in rows:
         cells = "".join(f"{amount(kept[kind]):>12}" for kind in types)
-        yield f"{size:>10}{cells}{amount(weights.total + kept[types[0]]):>12}  {_where(found, shape.count)}"
+        total = amount(weights.total + kept[types[0]])
+        yield f"{tokens:>10}{cells}{total:>12}  {_where(found, shape.count)}"
     yield ""
     if shape.more:
         yield from textwrap.wrap(

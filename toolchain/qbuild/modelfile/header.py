@@ -9,6 +9,7 @@ on its way down the wire ends in the middle of something; that is told from dama
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import stat
 import struct
@@ -69,7 +70,7 @@ class List:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """One tensor's entry: name, shape (fastest first), type, where its data lies, how long it is."""
+    """One tensor's entry: name, shape (fastest first), type, where its data lies, its length."""
 
     name: str
     shape: tuple[int, ...]
@@ -145,7 +146,7 @@ class Header:
         value = self.keys.get(key)
         if value is None:
             return None
-        if type(value) not in (int, float) or value != value or abs(value) == float("inf"):
+        if type(value) not in (int, float) or not math.isfinite(value):
             raise self.wrong(key, "a number")
         return float(value)
 

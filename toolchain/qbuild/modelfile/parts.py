@@ -107,9 +107,7 @@ def open_model(path: Path) -> Model:
             fix="get the missing parts: " + ", ".join(missing[:5]),
         )
     _belong(parts, count, whole=not missing)
-    return Model(
-        parts=tuple(parts), missing=tuple(missing), projectors=tuple(_projectors(path))
-    )
+    return Model(parts=tuple(parts), missing=tuple(missing), projectors=tuple(_projectors(path)))
 
 
 def _whole(head: Header) -> None:

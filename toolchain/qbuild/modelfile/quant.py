@@ -10,7 +10,8 @@ from qbuild.modelfile.parts import Model
 from qbuild.modelfile.tables import table, types_by_name
 
 _IN_NAME: Final = re.compile(
-    r"(?:^|[-._ ])(UD-)?(I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|F16|F32|FP16|MXFP4|NVFP4)(?=$|[-._ ])",
+    r"(?:^|[-._ ])(UD-)?"
+    r"(I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|F16|F32|FP16|MXFP4|NVFP4)(?=$|[-._ ])",
     re.I,
 )
 _SPELLED: Final = {"FP16": "F16", "MXFP4": "MXFP4_MOE"}

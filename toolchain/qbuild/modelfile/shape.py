@@ -206,10 +206,8 @@ def _windows(keys: _Keys, trunk: int, count: int) -> tuple[int, list[bool]]:
     said = keys.head.integer(f"{keys.arch}.{name}", most=(1 << 31) - 1)
     if rule.optional and not said:
         return 0, none
-    if rule.fixed:
-        size = 0 if said == 0 else rule.size
-    else:
-        size = keys.get(name, rule.size or None)
+    fixed = 0 if said == 0 else rule.size
+    size = fixed if rule.fixed else keys.get(name, rule.size or None)
     if not size:
         return 0, none
     pattern = f"{keys.arch}.attention.sliding_window_pattern"

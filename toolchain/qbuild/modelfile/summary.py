@@ -160,8 +160,8 @@ def lines(summary: Summary) -> Iterator[str]:
     yield f"weights:  {quant.said or 'not said'}: {mix}; {quant.bits:.2f} bits per weight"
     yield f"layers:   {_layers(shape)}"
     if shape.experts:
-        experts = amount(sum(weights.experts))
-        yield f"experts:  {shape.experts}, {shape.experts_used} used per token; {experts} of weights"
+        size = amount(sum(weights.experts))
+        yield f"experts:  {shape.experts}, {shape.experts_used} used per token; {size} of weights"
     yield f"context:  {shape.context:,} tokens{_rope(summary)}"
     tokenizer = chat.tokenizer or "none"
     pre = f", pre {chat.pre}" if chat.pre else ""
@@ -172,8 +172,9 @@ def lines(summary: Summary) -> Iterator[str]:
         yield f"control:  {shown}{f' and {rest} more' if rest > 0 else ''}"
     yield f"chat:     {_chat(chat)}"
     if shape.drafts:
-        extra = amount(weights.drafts)
-        yield f"MTP:      {len(shape.drafts)} layer that drafts (--spec-type draft-mtp): {extra} more"
+        count = len(shape.drafts)
+        layers = "1 layer that drafts" if count == 1 else f"{count} layers that draft"
+        yield f"MTP:      {layers} (--spec-type draft-mtp): {amount(weights.drafts)} more"
     if model.projectors:
         yield "mmproj:   " + ", ".join(_plain(each.name) for each in model.projectors)
 
@@ -211,8 +212,10 @@ def _chat(chat: Chat) -> str:
         return "a template without tools"
     if chat.format is None:
         return "tools, in a way that llama.cpp works out from the template itself"
-    reader = f"--tool-call-parser reads it as {chat.format.parser}" if chat.format.parser else (
-        "upstream's parser reads it"
+    reader = (
+        f"--tool-call-parser reads it as {chat.format.parser}"
+        if chat.format.parser
+        else ("upstream's parser reads it")
     )
     return f"tools as {chat.format.name}; {reader}"
 

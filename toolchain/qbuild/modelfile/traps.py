@@ -273,7 +273,7 @@ def projector_traps(model: Model, shape: Shape, chat: Chat, chosen: Path | None)
         model: The model.
         shape: Its dimensions.
         chat: Its tokens.
-        chosen: The mmproj named on the command line; ``None``: those beside the model are looked at.
+        chosen: The mmproj named on the command line; ``None``: look at those beside the model.
 
     Raises:
         ModelError: The named file is damaged or no mmproj.

@@ -1,0 +1,123 @@
+"""``qbuild model`` as it is typed."""
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from qbuild.cli.main import run
+from support import gguf_files as g
+
+FACTS = {
+    "os": "windows",
+    "ram_gb": 32,
+    "cpu": {"arch": "x86_64", "cores": 6, "flags": []},
+    "gpus": [{"name": "GTX 1060 6GB", "vendor": "nvidia", "vram_gb": 6, "capability": "6.1"}],
+}
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> str:
+    path = tmp_path / "facts.json"
+    path.write_text(json.dumps(FACTS), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    keys, tensors = g.qwen35moe()
+    raw, data = g.header(keys, tensors)
+    path = tmp_path / "m 模型-Q8_0.gguf"
+    path.write_bytes(raw + bytes(data))
+    return str(path)
+
+
+def test_a_table_and_a_command(model: str, facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model", model, "--facts", facts, "--recipe", "avx2", "--os", "linux"]) == 0
+    out = capsys.readouterr().out
+    assert "8: 6 are recurrent, 2 keep KV" in out
+    assert "with recipe avx2: no GPU, 30.00 GiB of RAM usable" in out
+    assert "      8192     8.8 MiB     5.1 MiB     3.1 MiB" in out
+    command = shlex.split(out.strip().splitlines()[-1])
+    assert command[:3] == ["./llama-server", "-m", model]
+    assert command[3:] == ["--ctx-size", "8192", "--parallel", "1"]
+
+
+def test_windows_quoting(model: str, facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model", model, "--facts", facts, "--recipe", "laptop"]) == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith(f'.\\llama-server.exe -m "{model}" --ctx-size')
+
+
+def test_json(model: str, facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["model", model, "--facts", facts, "--recipe", "avx2", "--json", "--sha256"]
+    assert run([*args, "--ctx-size", "16384", "--cache-type", "q8_0", "--parallel", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["architecture"] == "qwen35moe"
+    assert found["chat"]["parser"] == "hermes"
+    assert found["quantisation"]["header"] == "Q8_0"
+    assert found["loads"] is True
+    digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()
+    assert found["sha256"] == {Path(model).name: digest}
+    suggested = found["fit"]["suggested"]
+    assert (suggested["context"], suggested["cache_type"]) == (16384, "q8_0")
+    assert found["fit"]["command"].endswith("--cache-type-v q8_0 --parallel 2")
+    assert (
+        found["fit"]["rows"][0]["kept_bytes"]["f16"] > found["fit"]["rows"][0]["kept_bytes"]["q4_0"]
+    )
+
+
+def test_a_model_that_does_not_load(
+    tmp_path: Path, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = g.write(tmp_path / "m.gguf", *g.qwen3())
+    with path.open("r+b") as stream:
+        stream.truncate(path.stat().st_size // 2)
+    assert run(["model", str(path), "--facts", facts]) == 17
+    out = capsys.readouterr().out
+    assert "error [truncated] m.gguf ends 2.3 MiB too early" in out
+    assert "32768    96.0 MiB" in out  # the numbers are right all the same
+
+
+def test_no_model_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_text("<html>not found</html>")
+    assert run(["model", str(path)]) == 17
+    assert "this is no GGUF file: a web page" in capsys.readouterr().err
+    assert run(["model", str(path), "--json"]) == 17
+    assert json.loads(capsys.readouterr().out)["error"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        (["--cache-type", "q9_0"], "there is no cache type `q9_0`"),
+        (["--ctx-size", "0"], "--ctx-size takes"),
+        (["--parallel", "0"], "--parallel takes"),
+        (["--vram", "-1"], "--vram"),
+        (["--gpu", "no such card"], "no GPU called"),
+    ],
+)
+def test_options_that_do_not_fit(
+    more: list[str], what: str, model: str, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["model", model, "--facts", facts, *more]) == 2
+    assert what in capsys.readouterr().err
+
+
+def test_a_named_projector_of_another_model(
+    model: str, tmp_path: Path, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = g.write(
+        tmp_path / "other.gguf",
+        {"general.architecture": "clip", "clip.projector_type": "qwen3vl_merger"},
+        [("mm.2.weight", (512, 1024), "f16")],
+    )
+    assert run(["model", model, "--facts", facts, "--mmproj", str(other)]) == 17
+    out = capsys.readouterr().out
+    assert "error [mmproj-other]" in out
+    assert "is for a width of 1024" in out
+    assert run(["model", model, "--facts", facts, "--mmproj", model]) == 17
+    assert "this is no mmproj file" in capsys.readouterr().err
