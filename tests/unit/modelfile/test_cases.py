@@ -64,7 +64,7 @@ def projector(width: int, name: str = "mmproj-m.gguf", **more: Any) -> Make:
 
 
 VISION = {
-    "tokenizer.ggml.tokens": [*g.TOKENS[:-1], "<|image_pad|>"],
+    "tokenizer.ggml.tokens": [*g.TOKENS[:256], "<|image_pad|>", *g.TOKENS[257:]],
     "tokenizer.ggml.token_type": g.Signed([1] * 256 + [3] * 5),
 }
 
@@ -170,9 +170,7 @@ CASES = {
     "half of it": Case(cut(model(), 3_000_000), trap="truncated", loads=False),
     "part missing": Case(split(2), trap="part-missing", loads=False),
     "two parts missing": Case(split(2, 3), trap="part-missing", loads=False),
-    "part truncated": Case(
-        cut(split(name=3), 100), trap="truncated", loads=False
-    ),
+    "part truncated": Case(cut(split(name=3), 100), trap="truncated", loads=False),
     "still downloading": Case(touched(model(), ".aria2"), trap="unfinished", loads=False),
     "unknown pre-tokenizer": Case(
         model(**{"tokenizer.ggml.pre": "tomorrow"}), trap="pre-unknown", loads=False

@@ -138,8 +138,8 @@ def test_what_is_asked_for_is_kept() -> None:
 
 def test_two_cards_are_not_filled_to_the_brim() -> None:
     shape, weights = dense()
-    one = place(shape, weights, Context(tokens=8192), machine(6))
-    two = place(shape, weights, Context(tokens=8192), machine(3, 3))
+    one = place(shape, weights, Context(tokens=8192), machine(5.7))
+    two = place(shape, weights, Context(tokens=8192), machine(2.85, 2.85))
     assert one.where == "gpu"
     assert two.where == "partly"
 

@@ -140,7 +140,7 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             fix="--spec-type draft-mtp does not work with it: get a conversion that kept them",
         )
     yield from _tokenizer_traps(model.head, chat)
-    if shape.remembers:
+    if shape.remembers and shape.vocabulary:
         yield from _chat_traps(chat)
 
 
