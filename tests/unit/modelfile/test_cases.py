@@ -283,6 +283,30 @@ def test_memory(
 
 
 @pytest.mark.parametrize(
+    ("base", "kv", "windows"),
+    [
+        (g.gemma3, set(range(12)), set(range(12)) - {5, 11}),
+        (g.qwen35, {3, 7}, set()),
+        (g.lfm2, {2, 5}, set()),
+        (g.mamba2, set(), set()),
+    ],
+)
+def test_which_layers_keep_what(
+    base: Callable[..., tuple[g.Keys, g.Tensors]],
+    kv: set[int],
+    windows: set[int],
+    tmp_path: Path,
+) -> None:
+    shape = summary(base, tmp_path).shape
+    assert shape is not None
+    assert {i for i, each in enumerate(shape.layers) if each.keys} == kv
+    assert {i for i, each in enumerate(shape.layers) if each.window} == windows
+    recurrent = {i for i, each in enumerate(shape.layers) if each.state}
+    assert not recurrent & kv
+    assert recurrent | kv == set(range(len(shape.layers)))
+
+
+@pytest.mark.parametrize(
     ("base", "mib"),
     [
         (g.qwen3, 4.53),

@@ -1,5 +1,6 @@
 """What goes where: pure arithmetic on a shape, weights and a machine."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,18 @@ def test_nothing_is_lost() -> None:
             assert found.gpu + found.ram == weights.total + kept + computing
 
 
+def test_tied_embeddings_lie_on_both_sides() -> None:
+    shape, own = dense()
+    tied = replace(own, output=0, tied=own.input)
+    context = Context(tokens=8192)
+    one, two = (place(shape, each, context, machine(20)) for each in (own, tied))
+    assert one.gpu - two.gpu == own.output - own.input
+    assert two.ram == one.ram  # the CPU keeps its copy
+    assert place(shape, tied, context, machine()).ram == tied.total + one.ram + one.gpu - (
+        own.total + compute_estimate(shape, context, own, shared=False)
+    )
+
+
 def test_too_little_of_everything() -> None:
     found = suggest(*experts(), machine(ram=8), types=TYPES)
     assert found.fits is False
@@ -146,7 +159,7 @@ def test_two_cards_are_not_filled_to_the_brim() -> None:
 
 def test_a_cache_type_that_does_not_divide_the_heads() -> None:
     shape, weights = dense()
-    odd = Shape(**{**shape.__dict__, "head_sizes": frozenset({80})})
+    odd = replace(shape, head_sizes=frozenset({80}))
     (first, *_) = rows(odd, weights, machine(8), types=TYPES, slots=1)
     assert list(first[1]) == ["f16"]
     assert suggest(odd, weights, machine(8), types=TYPES).context.keys == "f16"
