@@ -1,5 +1,6 @@
 """Model files as people have them: what each is said to be, and what is said to be wrong."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,21 @@ def cut(made: Make, by: int) -> Make:
         return path
 
     return make
+
+
+def copied(path: Path, name: str) -> Path:
+    shutil.copy(path, path.with_name(name))
+    return path
+
+
+def mixed(folder: Path) -> Path:
+    """Part 1 of one split, part 2 of another that was cut elsewhere."""
+    keys, tensors = g.qwen3()
+    first = g.write_split(folder, "m", keys, tensors, parts=2)
+    (folder / "other").mkdir()
+    g.write_split(folder / "other", "m", keys, [*tensors[20:], *tensors[:20]], parts=2)
+    shutil.copy(folder / "other" / "m-00002-of-00002.gguf", folder / "m-00002-of-00002.gguf")
+    return first
 
 
 def touched(made: Make, ending: str) -> Make:
@@ -204,6 +220,11 @@ CASES = {
         renamed("m-00002-of-00003.gguf", "m-00001-of-00003.gguf", split()),
         error="the file is part 2 of 3, its name says 1 of 3",
     ),
+    "one part twice": Case(
+        lambda folder: copied(split()(folder), "m-00002-of-00003.gguf"),
+        error="the file is part 1 of 3, its name says 2",
+    ),
+    "parts of two models": Case(mixed, error="tensor of the same name"),
     "whole file named as a part": Case(
         renamed("m.gguf", "m-00001-of-00001.gguf", model()), error="the file does not"
     ),

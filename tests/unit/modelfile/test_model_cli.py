@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.main import run
+from qbuild.detect.levels import NEEDS
 from support import gguf_files as g
 
+ALL_V3 = [each for level in ("x86-64-v2", "x86-64-v3") for each in NEEDS[level]]
 FACTS = {
     "os": "windows",
     "ram_gb": 32,
@@ -63,10 +65,45 @@ def test_json(model: str, facts: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["sha256"] == {Path(model).name: digest}
     suggested = found["fit"]["suggested"]
     assert (suggested["context"], suggested["cache_type"]) == (16384, "q8_0")
+    assert found["fit"]["notes"] == ["recipe avx2 uses no GPU"]
     assert found["fit"]["command"].endswith("--cache-type-v q8_0 --parallel 2")
     assert (
         found["fit"]["rows"][0]["kept_bytes"]["f16"] > found["fit"]["rows"][0]["kept_bytes"]["q4_0"]
     )
+
+
+def test_more_context_than_the_model_knows(
+    model: str, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["model", model, "--facts", facts, "--recipe", "avx2", "--ctx-size", "65536"]
+    assert run(args) == 0
+    assert "trained for 32768 tokens of context, not 65536" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("recipe", ["gtx1060", "a100"])
+def test_a_recipe_with_cuda(
+    recipe: str, model: str, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["model", model, "--facts", facts, "--recipe", recipe, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["fit"]
+    if recipe == "gtx1060":
+        assert found["gpu_bytes"] == [5 << 30]
+        assert found["suggested"]["where"] == "gpu"
+        assert found["suggested"]["n_gpu_layers"] == 9
+    else:  # machine code for 8.0 only
+        assert found["gpu_bytes"] == []
+        assert found["notes"] == ["recipe a100 has no code for GTX 1060 6GB"]
+
+
+def test_a_card_by_name_brings_its_recipe(
+    model: str, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = json.loads(Path(facts).read_text()) | {"gpus": []}
+    data["cpu"] = {"arch": "x86_64", "flags": ALL_V3}
+    Path(facts).write_text(json.dumps(data), encoding="utf-8")
+    assert run(["model", model, "--facts", facts, "--gpu", "GTX 1060", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["fit"]
+    assert (found["recipe"], found["gpu_bytes"]) == ("gtx1060", [5 << 30])
 
 
 def test_a_model_that_does_not_load(
@@ -119,5 +156,6 @@ def test_a_named_projector_of_another_model(
     out = capsys.readouterr().out
     assert "error [mmproj-other]" in out
     assert "is for a width of 1024" in out
+    assert "the mmproj takes 1.0 MiB more" in out
     assert run(["model", model, "--facts", facts, "--mmproj", model]) == 17
     assert "this is no mmproj file" in capsys.readouterr().err

@@ -187,9 +187,21 @@ def _fit(args: argparse.Namespace, summary: Summary) -> tuple[dict[str, Any], li
         ],
         "suggested": _placement_json(chosen),
         "command": command,
-        "notes": [*notes, *budget.notes],
+        "notes": [*notes, *budget.notes, *_notes(args, summary)],
     }
     return data, list(_fit_lines(summary, recipe, budget, shown, chosen, data))
+
+
+def _notes(args: argparse.Namespace, summary: Summary) -> Iterator[str]:
+    """Yield what else takes memory or quality."""
+    from qbuild.modelfile.summary import amount
+
+    shape = summary.shape
+    if shape and args.ctx_size and args.ctx_size > shape.context:
+        yield f"the model was trained for {shape.context} tokens of context, not {args.ctx_size}"
+    if args.mmproj:
+        size = amount(Path(args.mmproj).stat().st_size)
+        yield f"the mmproj takes {size} more, on the GPU where there is one"
 
 
 def _usable(kind: str, summary: Summary) -> bool:

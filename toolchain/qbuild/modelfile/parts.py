@@ -141,6 +141,13 @@ def _belong(parts: list[Header], count: int, *, whole: bool) -> None:
                 where=str(part.path),
                 fix="the parts were renamed or belong to different models: get them again",
             )
+    names = [tensor.name for part in parts for tensor in part.tensors]
+    if len(names) != len(set(names)):
+        raise ModelError(
+            "two parts hold a tensor of the same name",
+            where=str(parts[0].path.parent),
+            fix="parts of different models lie under these names: get them again",
+        )
     wanted = parts[0].integer("split.tensors.count", most=1 << 20)
     found = sum(len(part.tensors) for part in parts)
     if whole and wanted is not None and wanted != found:
