@@ -352,6 +352,17 @@ def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
     shown = "\n".join(lines(summarise(path)))
     assert "\x1b" not in shown
     assert "bad\ufffd[2J\ufffdname" in shown
+    for keys, end in (
+        ({"general.architecture": "a\x1b[2J"}, None),
+        ({"x\x1b[2J": "v" * 99}, -60),
+        ({"general.architecture": 7, "general.name": "a\x1b"}, None),
+        ({"general.architecture": "a", "a.block_count": "\x1b[2J"}, None),
+    ):
+        raw, _ = g.header(keys, [])
+        path.write_bytes(raw[:end])
+        with pytest.raises(ModelError) as caught:
+            summarise(path)
+        assert "\x1b" not in str(caught.value)
 
 
 def test_every_trap_is_in_the_reference() -> None:

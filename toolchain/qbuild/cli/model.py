@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +87,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     if args.json:
         print_json(data)
     elif not args.quiet:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # tokens have letters that a code page lacks
+            sys.stdout.reconfigure(errors="replace")
         print("\n".join(text))
     return 0 if summary.loads else ModelError.exit_code
 
@@ -114,9 +118,11 @@ def _hashes(summary: Summary, reporter: Reporter) -> dict[str, str]:
 def _trap_lines(summary: Summary) -> list[str]:
     import textwrap
 
+    from qbuild.modelfile.text import printable
+
     found = []
     for trap in summary.traps:
-        text = f"{trap.severity} [{trap.id}] {trap.what}"
+        text = f"{trap.severity} [{trap.id}] {printable(trap.what, 600)}"
         found += textwrap.wrap(text, _WIDTH, subsequent_indent="         ")
         found += textwrap.wrap(
             f"  to do: {trap.fix}", _WIDTH, subsequent_indent="         ", break_on_hyphens=False

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Final
 from qbuild.errors import ModelError
 from qbuild.modelfile.foreign import what_it_is
 from qbuild.modelfile.tables import TensorType, table, types_by_id
+from qbuild.modelfile.text import printable
 
 _BLOCK: Final = 1 << 20
 _MAX_KEYS: Final = 1 << 16
@@ -120,7 +121,7 @@ class Header:
         value = self.keys.get(key)
         shown = f"a list of {value.count}" if isinstance(value, List) else repr(value)[:40]
         return ModelError(
-            f"`{key}` must be {wanted}, not {shown}",
+            printable(f"`{key}` must be {wanted}, not {shown}"),
             where=str(self.path),
             fix="the file is damaged or was made by a broken converter: get another one",
         )
@@ -253,14 +254,14 @@ class _Reader:
 
     def _cut(self, what: str) -> ModelError:
         return ModelError(
-            f"the file ends inside its header, in {what}",
+            f"the file ends inside its header, in {printable(what)}",
             where=f"{self.path}: byte {self.at} of {self.size}",
             fix="the download is not complete: resume it, or get the file again",
         )
 
     def _damaged(self, what: str, fix: str | None = None) -> ModelError:
         return ModelError(
-            f"the header is damaged: {what}",
+            f"the header is damaged: {printable(what)}",
             where=f"{self.path}: byte {self.at}",
             fix=fix or "get the file again and compare its sha256 with the publisher's",
         )
@@ -469,13 +470,13 @@ class _Reader:
         removed = table()["removed_types"].get(str(kind))
         if removed:
             return ModelError(
-                f"tensor `{name}` is {removed}, which llama.cpp reads no more",
+                f"tensor `{printable(name)}` is {removed}, which llama.cpp reads no more",
                 where=str(self.path),
                 fix="get a newer file: Q4_0 is rearranged at load now",
             )
         if 96 < kind < 1024:
             return ModelError(
-                f"tensor `{name}` has type {kind}, which is none of llama.cpp's",
+                f"tensor `{printable(name)}` has type {kind}, which is none of llama.cpp's",
                 where=str(self.path),
                 fix="a fork made this file (ik_llama.cpp has types of its own): get one "
                 "quantised by llama.cpp",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from qbuild.errors import ModelError
 from qbuild.modelfile.header import Header, List
 from qbuild.modelfile.tables import table, windows
+from qbuild.modelfile.text import printable
 
 MAX_LAYERS: Final = 512  # LLAMA_MAX_LAYERS
 _GEMMA3N_KV_LAYERS: Final = 20
@@ -104,7 +105,7 @@ class _Keys:
         value = self.head.integer(f"{self.arch}.{name}", least=least, most=(1 << 31) - 1)
         if value is None and default is None:
             raise ModelError(
-                f"`{self.arch}.{name}` is missing",
+                printable(f"`{self.arch}.{name}` is missing"),
                 where=str(self.head.path),
                 fix="the file is no whole model or was made by a broken converter",
             )

@@ -12,6 +12,7 @@ from qbuild.modelfile.memory import Weights, weigh
 from qbuild.modelfile.parts import Model, open_model
 from qbuild.modelfile.quant import Quant, quant_of
 from qbuild.modelfile.shape import Shape, shape_of
+from qbuild.modelfile.text import printable
 from qbuild.modelfile.traps import Trap, file_traps, model_traps, projector_traps, special_kind
 
 
@@ -150,12 +151,12 @@ def lines(summary: Summary) -> Iterator[str]:
     name = model.head.text("general.name") or model.path.name
     parts = f"{len(model.parts)} parts, " if len(model.parts) > 1 else ""
     if summary.special:
-        yield f"file:     {_plain(name)}, {amount(model.size)}"
+        yield f"file:     {printable(name)}, {amount(model.size)}"
         yield f"what:     {summary.special}"
         return
     shape, quant, chat, weights = summary.shape, summary.quant, summary.chat, summary.weights
     assert shape and quant and chat and weights
-    yield f"model:    {_plain(name)} ({shape.arch}), {parts}{amount(model.size)}"
+    yield f"model:    {printable(name)} ({printable(shape.arch)}), {parts}{amount(model.size)}"
     mix = ", ".join(f"{kind} {share:.0%}" for kind, share in quant.mix if share >= 0.005)
     yield f"weights:  {quant.said or 'not said'}: {mix}; {quant.bits:.2f} bits per weight"
     yield f"layers:   {_layers(shape)}"
@@ -165,9 +166,9 @@ def lines(summary: Summary) -> Iterator[str]:
     yield f"context:  {shape.context:,} tokens{_rope(summary)}"
     tokenizer = chat.tokenizer or "none"
     pre = f", pre {chat.pre}" if chat.pre else ""
-    yield f"tokens:   {_plain(tokenizer)}{_plain(pre)}, {shape.vocabulary:,} of them"
+    yield f"tokens:   {printable(tokenizer)}{printable(pre)}, {shape.vocabulary:,} of them"
     if chat.control:
-        shown = ", ".join(_plain(each) for each in chat.control[:12])
+        shown = ", ".join(printable(each) for each in chat.control[:12])
         rest = len(chat.control) - 12 + chat.spare
         yield f"control:  {shown}{f' and {rest} more' if rest > 0 else ''}"
     yield f"chat:     {_chat(chat)}"
@@ -176,7 +177,7 @@ def lines(summary: Summary) -> Iterator[str]:
         layers = "1 layer that drafts" if count == 1 else f"{count} layers that draft"
         yield f"MTP:      {layers} (--spec-type draft-mtp): {amount(weights.drafts)} more"
     if model.projectors:
-        yield "mmproj:   " + ", ".join(_plain(each.name) for each in model.projectors)
+        yield "mmproj:   " + ", ".join(printable(each.name) for each in model.projectors)
 
 
 def _layers(shape: Shape) -> str:
@@ -199,7 +200,7 @@ def _rope(summary: Summary) -> str:
     found = rope(summary)
     text = f", RoPE base {found['base']:,.0f}" if found["base"] else ""
     if "scaling" in found:
-        text += f", {_plain(found['scaling'])}"
+        text += f", {printable(found['scaling'])}"
         text += f" ×{found['factor']:g}" if found["factor"] else ""
         text += f" from {found['from']:,}" if found["from"] else ""
     return text
@@ -223,8 +224,3 @@ def _chat(chat: Chat) -> str:
 def amount(size: float) -> str:
     """Return bytes in MiB or GiB."""
     return f"{size / (1 << 30):.2f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.1f} MiB"
-
-
-def _plain(text: str) -> str:
-    """Return a text from a file without what steers a terminal."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in text)[:200]
