@@ -103,3 +103,14 @@ def test_extra_instructions_and_no_patches() -> None:
     readme = text(dataclasses.replace(FACTS, recipe=recipe, series=()))
     assert "x86-64-v2 with avx, f16c: a processor with SSE4.2" in readme
     assert "None in the source" in readme
+
+
+def test_start_scripts_are_explained_with_what_windows_asks() -> None:
+    from qbuild.recipe.load import load_recipe
+
+    windows = text(facts("windows", recipe=load_recipe("avx2", os="windows")))
+    assert "run-server.bat: Chat and API" in windows and "config-NAME.txt" in windows
+    assert "powershell -ExecutionPolicy Bypass -File .\\run-server.ps1" in windows
+    linux = text(facts("linux", recipe=load_recipe("avx2", os="linux")))
+    assert "run-server.sh: Chat" in linux and "ExecutionPolicy" not in linux
+    assert "run-server" not in text()

@@ -133,9 +133,12 @@ def bundle_from_plan(
     """Write the zip into ``dest`` and return its facts.
 
     Raises:
-        BundleError: Something the binaries need is missing or forbidden.
+        BundleError: Something the binaries need is missing or forbidden, or a launch profile
+            names an option that they do not have.
     """
     from qbuild.bundle import make_bundle
+    from qbuild.launch.check import check_flags
+    from qbuild.launch.scripts import extra_files
 
     provided = {
         name: unpacked[project] / file
@@ -147,6 +150,7 @@ def bundle_from_plan(
 
         versions = {wheel.project: wheel.version for wheel in plan.wheels}
         cuda = prove(plan.recipe, staged, provided, versions)
+    check_flags(plan.recipe, staged)
     result = make_bundle(
         stage=staged,
         source_tree=patched.path / "tree",
@@ -154,5 +158,6 @@ def bundle_from_plan(
         facts=facts_of(plan, patched, compiled, cuda),
         dest_dir=dest,
         provided=provided,
+        extras=extra_files(plan.recipe),
     )
     return {"zip": result.zip.name, "sha256": result.sha256, "size": result.size}

@@ -34,10 +34,14 @@ BUILD_TOOLS = ("cmake", "ninja")
 _BUNDLE_CODE = (
     "archive.py", "bundle.py", "bundling.py", "closure.py", "facts.py", "manifest.py", "names.py",
     "provenance.py", "readme.py", "sbom.py", "stage.py", "third_party.py", "cuda/runtime.py",
+    "launch/check.py", "launch/options.py", "launch/profile.py", "launch/scripts.py",
+    "detect/levels.py",
 )  # fmt: skip
 _BUNDLE_TABLES = (
     "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",
-    "windows-dlls.toml",
+    "windows-dlls.toml", "launch/instead.toml", "launch/run.bat", "launch/run.ps1",
+    "launch/run.sh", "launch/driver.bat", "launch/driver.ps1", "launch/driver.sh",
+    "launch/together.bat", "launch/together.ps1", "launch/together.sh",
 )  # fmt: skip
 
 

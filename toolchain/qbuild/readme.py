@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from qbuild.facts import BundleFacts
+from qbuild.launch.profile import profiles_of
 from qbuild.third_party import Found
 
 FILE_NAME: Final = "README.txt"
@@ -144,10 +145,10 @@ def _start(facts: BundleFacts) -> str:
     else:
         unpack = (
             "Unpack the whole zip into a folder of its own, keep the files together, and open a "
-            "terminal there. If your unpacker dropped the permissions: chmod +x llama-*"
+            "terminal there. If your unpacker dropped the permissions: chmod +x llama-* *.sh"
         )
     model = "models\\model.gguf" if facts.windows else "models/model.gguf"
-    paragraphs = [_wrap(unpack)]
+    paragraphs = [_wrap(unpack), *_scripts(facts)]
     if "llama-cli" in targets:
         paragraphs += [
             "Chat in the terminal:",
@@ -180,7 +181,51 @@ def _start(facts: BundleFacts) -> str:
                 "are blocked: right click the zip before unpacking, Properties, Unblock."
             )
         )
+        if facts.recipe.launch:
+            paragraphs += _script_policy(next(iter(profiles_of(facts.recipe)), "NAME"))
     return _section("How to start", paragraphs)
+
+
+def _scripts(facts: BundleFacts) -> list[str]:
+    """Return what the start scripts are for, when there are any."""
+    profiles = profiles_of(facts.recipe)
+    if not profiles:
+        return []
+    kind = "bat" if facts.windows else "sh"
+    how = "Double click" if facts.windows else "Start"
+    lines = [
+        _wrap(f"{profile.summary.rstrip('.')}.", "  ", f"- run-{name}.{kind}: ")
+        for name, profile in profiles.items()
+    ]
+    return [
+        _wrap(
+            f"{how} one of these; it looks at the model, the port, the processor"
+            + (" and the driver" if facts.recipe.cuda.architectures else "")
+            + " before it starts anything, and says what is missing:"
+        ),
+        "\n".join(lines),
+        _wrap(
+            "Their settings, the model's name first, are in config-NAME.txt: edit that, not the "
+            "script. Another model can be "
+            + ("dropped on the script." if facts.windows else "named behind the script.")
+        ),
+        "Or start the programs themselves:",
+    ]
+
+
+def _script_policy(name: str) -> list[str]:
+    """Return what Windows asks about scripts, and what the .bat files do about it."""
+    return [
+        _wrap(
+            "Each .bat has a .ps1 that does the same. Windows runs no .ps1 unless its script "
+            "policy allows it; for one start, without changing the policy:"
+        ),
+        f"    powershell -ExecutionPolicy Bypass -File .\\run-{name}.ps1",
+        _wrap(
+            "The .bat files need no permission and no admin rights. They ask their .ps1 in this "
+            "way which processor this is; where that is forbidden, they start without knowing."
+        ),
+    ]
 
 
 def _models(facts: BundleFacts) -> str:

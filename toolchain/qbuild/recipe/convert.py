@@ -56,7 +56,8 @@ def type_name(kind: Any) -> str:
         return f"table of {type_name(get_args(kind)[1])}"
     if dataclasses.is_dataclass(kind):
         return "table"
-    return {str: "string", bool: "true or false", int: "integer"}.get(kind, str(kind))
+    names = {str: "string", bool: "true or false", int: "integer", float: "number"}
+    return names.get(kind, str(kind))
 
 
 def toml_kind(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from qbuild import resources, toml
 from qbuild.errors import RecipeError, UsageError
-from qbuild.recipe import isa
+from qbuild.recipe import isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
 from qbuild.toml import locate
@@ -278,6 +278,7 @@ def _check(recipe: Recipe, path: Path) -> None:
             raise KeyProblem(("patches", "series"), f"`{name}` is not a series name")
     for name, value in recipe.build.options.items():
         _check_option(name, value)
+    launch.check(recipe.launch, recipe.cuda.kv_cache if recipe.cuda.architectures else ())
     _check_cuda(recipe)
 
 

@@ -19,6 +19,8 @@ Runtime = Literal["dynamic", "static"]
 ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
 CudaRuntime = Literal["bundled", "separate"]
 CmakeValue = bool | int | str
+Tool = Literal["llama-server", "llama-cli", "llama-bench"]
+FlagValue = bool | int | float | str
 
 
 def doc(text: str, **options: Any) -> dict[str, Any]:
@@ -188,6 +190,61 @@ class Checks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One way to start a tool: it becomes a start script and a file of settings in the zip."""
+
+    tool: Tool = field(
+        default="llama-server",
+        metadata=doc("Which program starts; left out of a bundle that does not build it."),
+    )
+    summary: str = field(metadata=doc("One line that says what this start is for."))
+    model: str = field(
+        default="models/model.gguf",
+        metadata=doc("The model file, relative to the zip's folder; the user may name another."),
+    )
+    mmproj: str = field(
+        default="", metadata=doc("The projector of a model that sees or hears; empty: none.")
+    )
+    host: str = field(
+        default="127.0.0.1", metadata=doc("Address that llama-server listens on; others: unused.")
+    )
+    port: int = field(
+        default=8080, metadata=doc("Port that llama-server listens on; others: unused.")
+    )
+    threads: int | str = field(
+        default="physical",
+        metadata=doc("A number, or `physical`: the script counts the cores when it starts."),
+    )
+    slots: str = field(
+        default="",
+        metadata=doc("Folder that llama-server may save its slots in; empty: it saves none."),
+    )
+    flags: Mapping[str, FlagValue] = field(
+        default_factory=dict,
+        metadata=doc(
+            "Long options without the dashes: `ctx-size = 8192`. `true` gives `--name`, `false` "
+            "gives `--no-name`. Each is checked against the built program."
+        ),
+    )
+    off: Mapping[str, FlagValue] = field(
+        default_factory=dict,
+        metadata=doc("Options that the file of settings offers, switched off by a `#`."),
+    )
+    notes: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=doc("Why a setting is as it is; stands above it in the file of settings."),
+    )
+    enabled: bool = field(
+        default=True,
+        metadata=doc("`false` leaves out a profile that came with `extends`."),
+    )
+    starts: tuple[str, ...] = field(
+        default=(),
+        metadata=doc("Other profiles that this one starts together, each on a port of its own."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One target machine and the build for it."""
 
@@ -202,6 +259,10 @@ class Recipe:
     cuda: Cuda = field(default_factory=Cuda)
     bundle: Bundle = field(default_factory=Bundle)
     checks: Checks = field(default_factory=Checks)
+    launch: Mapping[str, Launch] = field(
+        default_factory=dict,
+        metadata=doc("Ways to start the tools: `[launch.NAME]`, below."),
+    )
     supports: tuple[Os, ...] = field(
         default=("linux", "windows"),
         metadata=doc("Operating systems that `--os` may ask for."),

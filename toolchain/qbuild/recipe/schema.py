@@ -36,7 +36,7 @@ def _schema_of(kind: Any) -> dict[str, Any]:
         return {"anyOf": [_schema_of(arg) for arg in get_args(kind)]}
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _schema_of(get_args(kind)[1])}
-    return {"type": {str: "string", bool: "boolean", int: "integer"}[kind]}
+    return {"type": {str: "string", bool: "boolean", int: "integer", float: "number"}[kind]}
 
 
 def _table(cls: type[Any]) -> dict[str, Any]:
@@ -68,6 +68,8 @@ def json_schema() -> dict[str, Any]:
         node.pop("required", None)
         for child in node.get("properties", {}).values():
             relax(child)
+        if isinstance(node.get("additionalProperties"), dict):
+            relax(node["additionalProperties"])
 
     relax(table)
     properties = table["properties"]
@@ -135,6 +137,10 @@ def reference_page() -> str:
             kind = typing.cast("type[Any]", cls)
             summary = (kind.__doc__ or "").strip().splitlines()[0]
             lines += [f"## `[{field.name}]`", "", summary, "", *head, *_rows(kind, ""), ""]
+        elif get_origin(cls) is not None and dataclasses.is_dataclass(get_args(cls)[-1]):
+            kind = get_args(cls)[-1]
+            summary = (kind.__doc__ or "").strip().splitlines()[0]
+            lines += [f"## `[{field.name}.NAME]`", "", summary, "", *head, *_rows(kind, ""), ""]
     lines += [
         "## Processor levels and extensions",
         "",
