@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qbuild import tiny_gguf
 from qbuild.console import Reporter, Silent
@@ -19,6 +20,7 @@ from qbuild.manifest import Manifest
 from qbuild.unpack import open_zip
 from qbuild.verify import papers, probes
 from qbuild.verify.binaries import has_device_code
+from qbuild.verify.launch import launch_steps
 from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
 from qbuild.verify.steps import Programs, Step, Wanted, steps
@@ -65,6 +67,7 @@ def run_zip(
             qemu_cpu=str(papers.dig(bundle.recipe, "checks", "qemu_cpu") or ""),
             wanted=_wanted_help(bundle.manifest),
             cuda=_cuda_loads(bundle),
+            recipe=bundle.recipe,
             cache_dir=cache_dir,
             reporter=reporter,
         )
@@ -99,6 +102,7 @@ def run_checks(
     qemu_cpu: str = "",
     wanted: tuple[Wanted, ...] = (),
     cuda: bool = False,
+    recipe: Mapping[str, Any] | None = None,
     host_os: str | None = None,
     cache_dir: Path | None = None,
     reporter: Reporter | None = None,
@@ -115,6 +119,7 @@ def run_checks(
         qemu_cpu: CPU model for qemu instead of the level's.
         wanted: Texts that must be in the programs' ``--help``.
         cuda: Whether a CUDA backend is inside.
+        recipe: The recipe as the provenance holds it, for its launch profiles.
         host_os: What this machine runs; default: asked.
         cache_dir: Where a prepared Wine prefix (0.7 GB) is kept between runs, or None.
         reporter: Where progress goes.
@@ -143,15 +148,18 @@ def run_checks(
             model=tiny_gguf.write(scratch / "tiny.gguf"),
             scratch=scratch,
         )
-        tried = steps(commit, number, wanted, cuda=cuda)
-        with reporter.task("run", total=len(tried) * len(plan.runners), unit="steps") as task:
-            done = 0
-            for runner in plan.runners:
-                for step in tried:
-                    task.update(done=done, note=f"{step.kind} in {runner.label}")
-                    checks.append(_one(programs, runner, step))
-                    done += 1
-            task.update(done=done)
+        tried = [*steps(commit, number, wanted, cuda=cuda), *launch_steps(recipe or {}, target_os)]
+        todo = [
+            (runner, step)
+            for runner in plan.runners
+            for step in tried
+            if not step.runners or runner.id in step.runners
+        ]
+        with reporter.task("run", total=len(todo), unit="steps") as task:
+            for done, (runner, step) in enumerate(todo):
+                task.update(done=done, note=f"{step.kind} in {runner.label}")
+                checks.append(_one(programs, runner, step))
+            task.update(done=len(todo))
         checks += plan.missing
         if programs.networks:
             checks.append(_network_check(programs.networks))

@@ -24,6 +24,7 @@ from qbuild.provenance import FILE_NAME as PROVENANCE
 from qbuild.unpack import ZipView, open_zip
 from qbuild.verify import binaries, cpu, cuda, papers, probes
 from qbuild.verify.binaries import Images
+from qbuild.verify.launch import launch_check
 from qbuild.verify.model import Check, Verdict, judge, not_run
 from qbuild.verify.structure import Unpacked, repack_problems, structure_problems, unpack
 
@@ -193,6 +194,11 @@ def _checks(
         recipe=bundle.recipe,
         target_os=bundle.target_os,
         gpu=gpu,
+    )
+    yield from launch_check(
+        bundle.recipe,
+        {name: file.path for name, file in unpacked.files.items()},
+        bundle.target_os,
     )
 
 

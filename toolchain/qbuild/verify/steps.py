@@ -82,6 +82,7 @@ class Step:
         programs: What it runs; it is tried when one of them is in the bundle.
         find: Returns what went wrong; None when it cannot be tried.
         why_not: Why it cannot be tried.
+        runners: Ids of the runners it makes sense with; none named: all.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class Step:
     programs: tuple[str, ...]
     find: Callable[[Programs, Runner], list[str]] | None
     why_not: str = ""
+    runners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
