@@ -30,6 +30,7 @@ COMMANDS = {
     "doctor": "explain what is wrong with this machine or a failed log",
     "detect": "say which recipe fits this machine",
     "model": "say what a GGUF file is, and what of it fits this machine",
+    "launch": "write what starts a bundle: scripts, services, nginx, Ollama",
     "lock": "check or move the pins",
     "cache": "size, prune or verify the store",
     "version": "print the version",

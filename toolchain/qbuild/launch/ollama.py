@@ -1,0 +1,269 @@
+"""An Ollama Modelfile for a GGUF, with the model's own chat template.
+
+A GGUF carries its template in Jinja, Ollama's Modelfile wants Go's. Translating programs is not
+attempted: the Jinja template is rendered (in a sandbox) for a few short conversations, what stands
+around each message is read off, and the Go template made from that has to give the very same text
+for longer ones. A template that decides more than that is left to Ollama, and the file says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from qbuild.errors import UsageError
+
+_MARK: Final = "qBuIlD{}mArK"
+_ROLES: Final = ("system", "user", "assistant")
+_LONG: Final = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What a Modelfile needs of a GGUF.
+
+    Args:
+        name: The model's name, or "".
+        context: Tokens it was trained with; 0: not said.
+        template: Its chat template, or "".
+        bos: Text of the token it begins with, or "" when it adds none.
+        stops: Texts that end an answer.
+    """
+
+    name: str
+    context: int
+    template: str
+    bos: str
+    stops: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """What a template writes around messages: role → text before and after the content."""
+
+    start: str
+    around: Mapping[str, tuple[str, str]]
+    prompt: str
+
+    def render(self, messages: Sequence[Mapping[str, str]], *, prompt: bool = True) -> str:
+        """Return the text of a conversation."""
+        text = self.start
+        for message in messages:
+            before, after = self.around[message["role"]]
+            text += before + message["content"] + after
+        return text + (self.prompt if prompt else "")
+
+    def go(self) -> str:
+        """Return the same as a Go template of Ollama's."""
+        branches: list[str] = []
+        for role in _ROLES:
+            if role in self.around:
+                before, after = (_go_text(part) for part in self.around[role])
+                word = "if" if not branches else "else if"
+                branches.append(
+                    f'{{{{ {word} eq .Role "{role}" }}}}{before}{{{{ .Content }}}}{after}'
+                )
+        body = "".join(branches) + "{{ end }}"
+        return f"{_go_text(self.start)}{{{{ range .Messages }}}}{body}{{{{ end }}}}" + _go_text(
+            self.prompt
+        )
+
+
+def _go_text(text: str) -> str:
+    """Return literal text for a Go template: two braces would begin an action."""
+    return re.sub(r"\{\{+", lambda match: '{{ "' + match[0] + '" }}', text)
+
+
+def read_header(path: Path) -> Header:
+    """Read what is needed from a GGUF's header.
+
+    Raises:
+        UsageError: The file is none, or damaged.
+    """
+    import gguf
+
+    if not path.is_file():
+        raise UsageError("there is no such model file", where=str(path), fix="check the path")
+    try:
+        reader = gguf.GGUFReader(path)
+        values = reader.fields
+        context = next(
+            (int(f.contents()) for n, f in values.items() if n.endswith(".context_length")), 0
+        )
+
+        def get(name: str) -> Any:
+            field = values.get(name)
+            return field.contents() if field is not None else None
+
+        def token(number: object) -> str:
+            tokens = values.get("tokenizer.ggml.tokens")
+            if not isinstance(number, int) or tokens is None:
+                return ""
+            return str(tokens.contents(number)) if 0 <= number < len(tokens.data) else ""
+
+        ends = [get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
+        begins = get("tokenizer.ggml.add_bos_token") is not False
+        return Header(
+            name=str(get("general.name") or ""),
+            context=context,
+            template=str(get("tokenizer.chat_template") or ""),
+            bos=token(get("tokenizer.ggml.bos_token_id")) if begins else "",
+            stops=tuple(dict.fromkeys(text for end in ends if (text := token(end)))),
+        )
+    except (ValueError, IndexError, KeyError, OSError, TypeError) as error:
+        raise UsageError(
+            f"this is no GGUF that can be read: {error}",
+            where=str(path),
+            fix="is the download complete? `qbuild model FILE` says what is wrong with it",
+        ) from None
+
+
+def turns_of(header: Header) -> Turns | None:
+    """Return what a model's template writes around messages; None: it decides more than that."""
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> str:
+        raise TemplateError(message)
+
+    if not header.template or len(header.template) > _LONG:
+        return None
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
+    try:
+        template = environment.from_string(header.template)
+
+        def render(messages: Sequence[Mapping[str, str]], *, prompt: bool = True) -> str:
+            return template.render(
+                messages=messages,
+                add_generation_prompt=prompt,
+                bos_token=header.bos,
+                eos_token=header.stops[0] if header.stops else "",
+                raise_exception=refuse,
+            )
+
+        turns = _read_off(render, header.bos)
+        longer = (
+            [("user", "a b")],
+            [("system", "Be kind."), ("user", "hello")],
+            [("user", "1"), ("assistant", "2"), ("user", "3"), ("assistant", "4"), ("user", "5")],
+            [("system", "s"), ("user", "1"), ("assistant", "2\n3"), ("user", "4")],
+        )
+        for pairs in longer:
+            messages = [{"role": role, "content": text} for role, text in pairs]
+            if all(m["role"] in turns.around for m in messages) and (
+                render(messages) != turns.render(messages)
+            ):
+                return None
+    except Exception:
+        return None
+    # Ollama and llama.cpp put the first token in front themselves.
+    start = turns.start.removeprefix(header.bos) if header.bos else turns.start
+    return Turns(start=start, around=turns.around, prompt=turns.prompt)
+
+
+def _read_off(render: Any, bos: str) -> Turns:
+    """Return what stands around marked messages.
+
+    Raises:
+        ValueError: The marks do not come out once each and in order.
+    """
+    mark = [_MARK.format(number) for number in range(5)]
+    conversation = [
+        {"role": role, "content": mark[number]}
+        for number, role in enumerate(("user", "assistant", "user", "assistant", "user"))
+    ]
+    text = render(conversation)
+    parts = re.split("|".join(mark), text)
+    if len(parts) != 6:
+        raise ValueError("messages are left out or repeated")
+    closed = render(conversation, prompt=False)
+    prompt = text.removeprefix(closed)
+    if closed + prompt != text:
+        raise ValueError("the prompt for an answer is no suffix")
+    after_user = parts[5].removesuffix(prompt)
+    assistant_before = _shared_tail(parts[1], after_user)
+    user_between = parts[2]
+    # Between an answer and the next question: where one ends and the other begins does not matter.
+    single = render([{"role": "user", "content": mark[0]}], prompt=False)
+    begin = single.split(mark[0])[0]
+    user_before = begin.removeprefix(bos)
+    while user_before and not user_between.endswith(user_before):
+        user_before = user_before[1:]
+    start = begin[: len(begin) - len(user_before)]
+    around = {
+        "user": (user_before, after_user),
+        "assistant": (assistant_before, user_between.removesuffix(user_before)),
+    }
+    pair = [{"role": "system", "content": mark[1]}, {"role": "user", "content": mark[0]}]
+    try:
+        with_system = render(pair, prompt=False)
+    except Exception:  # a template may refuse a system message; then there is none to write
+        return Turns(start=start, around=around, prompt=prompt)
+    head, tail = with_system.split(mark[1])
+    middle, _ = tail.split(mark[0])
+    if not (head.startswith(start) and middle.endswith(user_before)):
+        raise ValueError("a system message changes what else is written")
+    around["system"] = (head.removeprefix(start), middle.removesuffix(user_before))
+    return Turns(start=start, around=around, prompt=prompt)
+
+
+def _shared_tail(text: str, head: str) -> str:
+    """Return ``text`` without ``head`` in front.
+
+    Raises:
+        ValueError: It does not begin with it.
+    """
+    if not text.startswith(head):
+        raise ValueError("a message ends differently in the middle of a conversation")
+    return text.removeprefix(head)
+
+
+def modelfile(path: str, header: Header, *, context: int | None) -> str:
+    """Return the Modelfile.
+
+    Args:
+        path: The model as the Modelfile is to name it.
+        header: Of that model.
+        context: Tokens of context; None: Ollama's default.
+
+    Raises:
+        UsageError: The path or the context cannot stand in it.
+    """
+    if any(char in path for char in '\n\r"'):
+        raise UsageError("a Modelfile cannot name this path", where=path, fix="rename the file")
+    if context is not None and not 1 <= context <= (header.context or context):
+        raise UsageError(
+            f"--ctx-size {context} is more than the {header.context} tokens the model knows"
+            if context > 0
+            else f"--ctx-size takes a number from 1 on, not {context}"
+        )
+    lines = [
+        f"# Ollama Modelfile for {header.name or Path(path).name}, made by qbuild.",
+        "#   ollama create NAME -f Modelfile && ollama run NAME",
+        f"FROM {path}",
+    ]
+    turns = turns_of(header)
+    if turns is not None:
+        lines += [
+            "",
+            "# The model's own chat template, in Go's language: it gives the same text for",
+            "# system, user and assistant messages. Tool calls are not part of it.",
+            f'TEMPLATE """{turns.go()}"""',
+        ]
+    elif header.template:
+        lines += [
+            "",
+            "# The model's own chat template decides more than a Go template could say in its",
+            "# place, so none is written here: Ollama picks one of its own that resembles it.",
+        ]
+    else:
+        lines += ["", "# The model carries no chat template: it continues text, it does not chat."]
+    lines += [f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in header.stops]
+    if context is not None:
+        lines.append(f"PARAMETER num_ctx {context}")
+    return "\n".join(lines) + "\n"
