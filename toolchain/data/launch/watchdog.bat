@@ -1,8 +1,7 @@
 @echo off
 rem Keeps llama-server running: starts run-@NAME@.bat again whenever it ends by itself.
-rem Made by qbuild from the recipe @RECIPE@. Put it beside run-@NAME@.bat. To start it with Windows
-rem and without a window, as the user who runs this, no admin rights:
-rem   schtasks /create /tn llama-@NAME@ /sc onlogon /tr "\"%~f0\""
+rem Made by qbuild from the recipe @RECIPE@. Put it beside run-@NAME@.bat. To start it with Windows,
+rem without admin rights: press Win+R, enter shell:startup, and put a shortcut to it there.
 rem An end by hand (Ctrl-C), a wrong setting or a missing file ends the watching, too. It waits five
 rem seconds longer before each start, five minutes at most, and gives up after 100 (another number:
 rem QBUILD_WATCH_MAX).
