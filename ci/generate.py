@@ -1,6 +1,7 @@
-"""Write the generated files: the recipe schema and the reference pages. ``--check`` only looks.
+"""Write the generated files: schemas, reference pages, pipelines. ``--check`` only looks.
 
-Run it after a change to the recipe model or the error classes; a test fails when it was forgotten.
+Run it after a change to a recipe, the recipe model or the error classes; a test fails when it was
+forgotten.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from qbuild.ci import github, gitlab
 from qbuild.doctor import schema as doctor_schema
 from qbuild.recipe import schema
 
@@ -22,6 +24,8 @@ def generated() -> dict[str, str]:
         "docs/reference/exit-codes.md": schema.exit_codes_page(),
         "docs/reference/facts.schema.json": doctor_schema.facts_schema_text(),
         "docs/reference/doctor.md": doctor_schema.reference_page(),
+        **github.files(),
+        gitlab.FILE: gitlab.text(),
     }
 
 

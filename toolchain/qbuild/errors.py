@@ -160,6 +160,13 @@ class ModelError(QbuildError):
     kind = "model"
 
 
+class PipelineError(QbuildError):
+    """A step of a pipeline failed, or a pipeline cannot run here."""
+
+    exit_code = 18
+    kind = "pipeline"
+
+
 class Interrupted(QbuildError):  # noqa: N818 - it is what happened, not a fault
     """Ctrl-C or SIGTERM stopped the run; the store is sound and the next run carries on."""
 

@@ -37,8 +37,19 @@ def build(
     env: Mapping[str, str],
     log: Path,
     reporter: Reporter,
+    network: bool = False,
 ) -> None:
     """Run ninja until the targets are up to date.
+
+    Args:
+        ninja: The program.
+        build_dir: A configured build tree.
+        targets: What to build.
+        jobs: Commands at once.
+        env: Their whole environment.
+        log: File that gets all output.
+        reporter: Who hears of the progress.
+        network: Leave the network there.
 
     Raises:
         CompileError: A command failed; carries the first error and the log's path.
@@ -54,7 +65,13 @@ def build(
                 task.update(done=int(match[1]), total=int(match[2]), note=_what_is_built(match[3]))
 
         status = process.run_logged(
-            command, cwd=build_dir, env=environment, log=log, on_line=follow
+            command,
+            cwd=build_dir,
+            env=environment,
+            log=log,
+            on_line=follow,
+            cut_network=not network,
+            bind_lives=True,
         )
     if status != 0:
         with log.open(encoding="utf-8", errors="replace") as stream:

@@ -18,18 +18,22 @@ _GRACE_S = 5.0
 
 
 @cache
-def isolation() -> tuple[str, ...]:
+def isolation(*, network: bool = False) -> tuple[str, ...]:
     """Return the command prefix that cuts network and binds children's lives, or nothing.
 
     On Linux: a user, network and process namespace of its own. When qbuild dies, even by
     SIGKILL, the kernel ends every process in it, so no compiler keeps writing into a build tree
     that the next run resumes.
+
+    Args:
+        network: Leave the network there (a remote object cache, other machines' compilers).
     """
     if host.system() != "linux":
         return ()
+    cut = () if network else ("--net",)
     for prefix in (
-        ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"),
-        ("unshare", "--map-root-user", "--net"),
+        ("unshare", "--map-root-user", *cut, "--pid", "--fork", "--kill-child"),
+        ("unshare", "--map-root-user", *cut),
     ):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run([*prefix, "true"], capture_output=True, timeout=20, check=False)
@@ -92,6 +96,7 @@ def run_logged(
     log: Path,
     on_line: Callable[[str], None] = lambda _: None,
     cut_network: bool = True,
+    bind_lives: bool = False,
 ) -> int:
     """Run a program, append its output to ``log``, and return its exit status.
 
@@ -102,11 +107,12 @@ def run_logged(
         log: File that gets every line of output.
         on_line: Called with each line as it comes.
         cut_network: Whether to use :func:`isolation`.
+        bind_lives: Whether to use what it gives beside the cut when the network is left there.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; the child and its children were stopped first.
     """
-    prefix = isolation() if cut_network else ()
+    prefix = isolation() if cut_network else isolation(network=True) if bind_lives else ()
     with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
         process = _start([*prefix, *command], cwd=cwd, env=env)
         try:

@@ -21,7 +21,7 @@ from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.builder import Record
+    from qbuild.builder import Builder, BuildOptions, Record
     from qbuild.plan import Plan
     from qbuild.store import Store
     from qbuild.verify.model import Verdict
@@ -32,6 +32,11 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     add_build(parser)
     parser.add_argument(
+        "--release",
+        action="store_true",
+        help="compile every file here, from the pins alone: no compiler cache, nothing shared",
+    )
+    parser.add_argument(
         "--no-run", action="store_true", help="verify by reading only; run nothing of the zip"
     )
 
@@ -39,12 +44,14 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Build, verify and deliver the zip."""
     options = build_options(args)
+    if args.release:
+        options = _for_release(options)
     if not (args.name or args.recipe):
         _take_detected(args, reporter)
     plan = make_plan(args)
     dist = Path(args.dist).absolute()
     done = up_to_date(plan, dist)
-    if done is not None:
+    if done is not None and not (args.release and done.get("shared")):
         _tell(args, plan, dist, done, fresh=False)
         return 0
     from qbuild.builder import Builder
@@ -55,6 +62,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     reporter.say(f"{plan.recipe.name}: {plan.recipe.summary}")
     builder = Builder(plan, home, reporter, options)
     with home.in_use():
+        if args.release:
+            _refuse_shared(builder)
         zip_path = builder.bundle().path / plan.zip_name
         started = time.monotonic()
         verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
@@ -82,6 +91,35 @@ def _check_writable(dist: Path) -> None:
             f"cannot write into the output folder: {problem}",
             where=str(dist),
             fix="choose another one with --dist",
+        )
+
+
+def _for_release(options: BuildOptions) -> BuildOptions:
+    """Return the options of a build that uses nothing but the pins.
+
+    Raises:
+        UsageError: A remote cache or other machines are configured.
+    """
+    import dataclasses
+
+    from qbuild.shared import refuse
+
+    refuse(options.shared, "a release build")
+    return dataclasses.replace(options, compiler_cache=False)
+
+
+def _refuse_shared(builder: Builder) -> None:
+    """Do not release what an earlier run compiled with other machines' objects.
+
+    Raises:
+        StoreError: The store's objects came about that way.
+    """
+    shared = builder.compile().facts.get("shared")
+    if shared:
+        raise StoreError(
+            f"the store's result is not hermetic: {'; '.join(shared)}",
+            where=str(builder.store.entry_path("compile", builder.plan.compile.key)),
+            fix="use another --store, or remove results with `qbuild cache prune`",
         )
 
 
@@ -172,6 +210,8 @@ def deliver(
         },
         "host": plan.host,
         "hermetic": record.hermetic,
+        "shared": record.shared,
+        "compiled_on": record.compiled_on,
         "origin": record.origin,
         "made": record.made,
         "reused": record.reused,

@@ -67,6 +67,23 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         "--no-compiler-cache", action="store_true", help="compile every file, reuse no object"
     )
     parser.add_argument(
+        "--remote-cache",
+        metavar="URL",
+        help="share objects with other machines: redis://, http:// or s3:// (not hermetic)",
+    )
+    parser.add_argument(
+        "--remote-cache-mode",
+        choices=("read-write", "read"),
+        help="whether to put objects there as well (read-write)",
+    )
+    parser.add_argument(
+        "--compile-on",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="let distcc compile on this host, NAME[:PORT][/JOBS]; may be repeated (not hermetic)",
+    )
+    parser.add_argument(
         "--keep-work", action="store_true", help="keep the build tree after success"
     )
     parser.add_argument("--dist", metavar="DIR", default="dist", help="output folder (dist)")
@@ -80,15 +97,22 @@ def build_options(args: argparse.Namespace) -> BuildOptions:
     """
     from qbuild.builder import BuildOptions
     from qbuild.config import source_origins
+    from qbuild.shared import Shared, shared
 
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    asked = shared(args.remote_cache, args.remote_cache_mode, args.compile_on)
+    if args.no_compiler_cache and args.remote_cache:
+        raise UsageError("--remote-cache and --no-compiler-cache contradict each other")
+    if args.no_compiler_cache:
+        asked = Shared(hosts=asked.hosts)
     return BuildOptions(
         jobs=args.jobs,
         offline=args.offline,
         origins=source_origins(args.origin),
         compiler_cache=not args.no_compiler_cache,
         keep_work=args.keep_work,
+        shared=asked,
     )
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "reproduce": "build twice from scratch under varied conditions and compare",
     "patch": "look after the patch series",
     "test": "build and run the tests that ride in the patch series",
+    "ci": "write pipelines from the recipes, or run their jobs here",
     "doctor": "explain what is wrong with this machine or a failed log",
     "detect": "say which recipe fits this machine",
     "model": "say what a GGUF file is, and what of it fits this machine",
@@ -99,6 +100,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 _WITH_VALUE = frozenset(
     {"--store", "--lockfile", "--patches", "--recipe", "--os", "--set", "--origin", "--dist"}
     | {"-j", "--jobs", "--cuda-arch", "--gpu"}
+    | {"--remote-cache", "--remote-cache-mode", "--compile-on"}
 )
 
 

@@ -64,8 +64,11 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     Raises:
         ReproduceError: The zips differ.
     """
+    from qbuild.shared import refuse, shared
+
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
+    refuse(shared(), "`qbuild reproduce`")
     plan = make_plan(args)
     home = store(args)
     with home.in_use():

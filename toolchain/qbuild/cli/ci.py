@@ -1,0 +1,234 @@
+"""``qbuild ci``: write pipelines from the recipes, or run their jobs on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qbuild.cli.common import add_everywhere, print_json
+from qbuild.console import Reporter
+from qbuild.errors import PipelineError, ReproduceError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.ci.run import Instance
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs."""
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
+    )
+    everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    add_everywhere(everywhere)
+
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
+        )
+
+    for name, text in (
+        ("github", "write .github/workflows/"),
+        ("gitlab", "write ci/gitlab-ci.yml, a template to include or copy"),
+    ):
+        writer = verb(name, text)
+        writer.add_argument("--root", metavar="DIR", help="repository to write to (this one)")
+        writer.add_argument(
+            "--check", action="store_true", help="write nothing; fail when a file is not fresh"
+        )
+    verb("matrix", "every build the recipes stand for, for any other system (--json)")
+    runner = verb("run", "do a job's steps here, from a clean clone of HEAD; no job named: list")
+    runner.add_argument("jobs", nargs="*", metavar="JOB", help="e.g. build-avx2-linux; `all`")
+    runner.add_argument("--dry-run", action="store_true", help="print the steps, run nothing")
+    runner.add_argument(
+        "--artifacts",
+        metavar="DIR",
+        default="ci-artifacts",
+        help="where jobs leave files for one another (ci-artifacts)",
+    )
+    runner.add_argument("--keep", action="store_true", help="keep clone and virtual environment")
+    compare = verb("compare", "compare the zips of two folders byte by byte")
+    compare.add_argument("first", metavar="FIRST", help="folder of zips")
+    compare.add_argument("second", metavar="SECOND", help="folder of zips with the same names")
+
+
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Run the verb."""
+    verbs = {
+        "github": _write,
+        "gitlab": _write,
+        "matrix": _matrix,
+        "run": _run,
+        "compare": _compare,
+    }
+    return verbs[args.verb](args, reporter)
+
+
+def checkout() -> Path:
+    """Return the repository that qbuild runs from.
+
+    Raises:
+        UsageError: It was installed from a wheel: there is none.
+    """
+    from qbuild import resources
+
+    root = resources.data_root()
+    if not (root / "pyproject.toml").is_file():
+        raise UsageError(
+            "this qbuild is not a clone's", fix="install it with `pip install -e .` in a clone"
+        )
+    return root
+
+
+# -- github, gitlab -------------------------------------------------------------------------------
+
+
+def _write(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    from qbuild.ci import github, gitlab
+
+    files = github.files() if args.verb == "github" else {gitlab.FILE: gitlab.text()}
+    root = Path(args.root) if args.root else checkout()
+    stale = []
+    for name, text in files.items():
+        path = root / name
+        if path.is_file() and path.read_bytes() == text.encode():
+            continue
+        stale.append(name)
+        if not args.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+    if args.json:
+        print_json({"files": sorted(files), "stale": stale, "written": not args.check})
+    elif args.check and stale:
+        raise PipelineError(
+            "the pipelines are not what the recipes say",
+            where=", ".join(stale),
+            fix=f"run `qbuild ci {args.verb}` and commit what it writes",
+        )
+    else:
+        for name in sorted(files):
+            print(f"{'wrote' if name in stale else 'fresh'}: {name}")
+    return PipelineError.exit_code if args.check and stale else 0
+
+
+def _matrix(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    from qbuild.ci.matrix import as_json, known_entries
+
+    rows = as_json(known_entries())
+    if args.json:
+        print_json(rows)
+        return 0
+    for row in rows:
+        note = f"  ({row['note']})" if row["note"] else ""
+        print(f"{row['job']:<28} {row['runner']:<14} {row['toolchain']}{note}")
+    return 0
+
+
+# -- run ------------------------------------------------------------------------------------------
+
+
+def _run(args: argparse.Namespace, reporter: Reporter) -> int:
+    from qbuild.ci.jobs import workflows
+    from qbuild.ci.matrix import known_entries
+    from qbuild.ci.run import find, instances
+
+    known = instances(workflows(known_entries()))
+    if not args.jobs:
+        for each in known:
+            print(f"{each.name:<30} {each.workflow:<10} {each.job.local or each.job.note}".rstrip())
+        return 0
+    wanted = known if args.jobs == ["all"] else tuple(find(name, known) for name in args.jobs)
+    if args.dry_run:
+        for each in wanted:
+            _print_steps(each)
+        return 0
+    if args.jobs == ["all"]:
+        wanted = tuple(each for each in known if not each.job.local)
+    for each in wanted:
+        _run_one(each, args, reporter)
+    return 0
+
+
+def _print_steps(each: Instance) -> None:
+    from qbuild.ci.model import Run
+    from qbuild.ci.run import describe
+
+    print(f"== {each.name} ({each.workflow}, {each.fill(each.job.runner)})")
+    if each.job.local:
+        print(f"   not here: {each.job.local}")
+    for name, value in each.env.items():
+        print(f"   {name}={value}")
+    for step in each.job.steps:
+        title, why_not = describe(step, each)
+        print(f" - {title}" + (f" [left out here: {why_not}]" if why_not else ""))
+        if isinstance(step, Run):
+            print("".join(f"     $ {line}\n" for line in step.script.splitlines()), end="")
+
+
+def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> None:
+    from qbuild.ci.run import run, uncommitted
+    from qbuild.store import remove_tree
+
+    root = checkout()
+    if uncommitted(root):
+        reporter.warn("the clone is of HEAD: what is not committed is not in it")
+    if args.store:
+        os.environ["QBUILD_STORE"] = str(Path(args.store).absolute())
+    work = Path(tempfile.mkdtemp(prefix="qbuild-ci-"))
+    reporter.say(f"job {each.name}, in {work}")
+    try:
+        run(
+            each,
+            root=root,
+            work=work,
+            artifacts=Path(args.artifacts).absolute(),
+            say=reporter.say,
+        )
+    finally:
+        if not args.keep:
+            remove_tree(work)
+    print(f"job {each.name}: every step that runs here succeeded")
+
+
+# -- compare --------------------------------------------------------------------------------------
+
+
+def _compare(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
+    from qbuild.compare import compare_zips
+
+    names = [_zips(args.first), _zips(args.second)]
+    lonely = sorted(names[0] ^ names[1])
+    if lonely:
+        raise UsageError("a zip has no counterpart", where=", ".join(lonely))
+    found = {
+        name: compare_zips(Path(args.first) / name, Path(args.second) / name)
+        for name in sorted(names[0])
+    }
+    if args.json:
+        print_json({name: result.as_json() for name, result in found.items()})
+    else:
+        for name, result in found.items():
+            print(f"{'identical' if result.identical else 'DIFFERENT'}: {name}")
+    differing = {name: result for name, result in found.items() if not result.identical}
+    if differing:
+        if args.json:
+            return ReproduceError.exit_code
+        raise ReproduceError(
+            f"{len(differing)} of {len(found)} zips differ: {', '.join(differing)}",
+            where="\n         ".join(line for r in differing.values() for line in r.lines()),
+        )
+    return 0
+
+
+def _zips(folder: str) -> set[str]:
+    """Return the names of a folder's zips.
+
+    Raises:
+        UsageError: It has none.
+    """
+    names = {path.name for path in Path(folder).glob("*.zip")}
+    if not names:
+        raise UsageError("there are no zips to compare", where=folder)
+    return names

@@ -1,0 +1,104 @@
+"""Let distcc run the pinned compiler on other machines.
+
+distcc sends preprocessed source and the *name* of a compiler. Every host therefore offers the very
+same zig under a name that carries its version, and this machine calls it by that name, too: an
+object is the same wherever it was compiled. A compiler found on a system cannot promise that, so
+only the zig toolchain is spread.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from qbuild.errors import ToolchainError
+
+_REMOTE = re.compile(r"\bon ([^ ]+) completed ok$", re.MULTILINE)
+
+LANGUAGES = {"cc": "c", "c++": "c++"}
+
+
+def remote_name(version: str, tool: str) -> str:
+    """Return the name under which hosts offer a compiler, e.g. ``qbuild-zig-0.17.1-c++``."""
+    return f"qbuild-zig-{version}-{tool}"
+
+
+def remote_script(zig: Path, tool: str, cache_dir: Path) -> str:
+    """Return the program of that name.
+
+    zig does not know the endings of preprocessed files (``.i``, ``.ii``), so their language is
+    said; preprocessing what is preprocessed changes nothing.
+    """
+    call = shlex.join([str(zig), tool])
+    caches = "".join(
+        f"export {name}={shlex.quote(str(cache_dir))}\n"
+        for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
+    )
+    return (
+        f"#!/bin/sh\n{caches}"
+        'for word do case "$word" in\n'
+        f'*.i | *.ii) exec {call} -x {LANGUAGES[tool]} "$@" ;;\n'
+        "esac; done\n"
+        f'exec {call} "$@"\n'
+    )
+
+
+def write_host(zig: Path, version: str, folder: Path, cache_dir: Path) -> list[Path]:
+    """Write the compilers a host offers into ``folder`` and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for tool in LANGUAGES:
+        path = folder / remote_name(version, tool)
+        path.write_text(remote_script(zig, tool, cache_dir), encoding="utf-8")
+        path.chmod(0o755)
+        written.append(path)
+    return written
+
+
+def write_spread(
+    wrappers: Mapping[str, Sequence[str]], *, version: str, work: Path, cache_dir: Path
+) -> Path:
+    """Write the launcher that stands before the compiler's wrapper, and return it.
+
+    Args:
+        wrappers: The toolchain's wrappers; those of ``cc`` and ``c++`` begin with zig's path and
+            the tool's name.
+        version: zig's version.
+        work: Folder of the build.
+        cache_dir: zig's cache on this machine, for what is compiled here after all.
+
+    Raises:
+        ToolchainError: distcc is not installed.
+    """
+    distcc = shutil.which("distcc")
+    if distcc is None:
+        raise ToolchainError(
+            "`distcc` is not on PATH",
+            where="--compile-on or QBUILD_COMPILE_HOSTS",
+            fix="install it (Debian: apt install distcc), or compile here only",
+        )
+    tools = work / "tools"
+    write_host(Path(wrappers["cc"][0]), version, tools, cache_dir)
+    lines = ["#!/bin/sh", "# Called as: spread .../c++ arguments", 'tool="$1"', "shift"]
+    lines.append('case "$tool" in')
+    for tool in ("c++", "cc"):
+        flags = shlex.join(wrappers[tool][2:])
+        name = remote_name(version, tool)
+        lines.append(f'*/{tool}) exec {shlex.quote(distcc)} {name} {flags} "$@" ;;')
+    lines += ['*) exec "$tool" "$@" ;;', "esac", ""]
+    path = tools / "spread"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def compiled_on(log: Path) -> dict[str, int]:
+    """Return host → how many files it compiled, as distcc's own log says."""
+    if not log.is_file():
+        return {}
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return dict(sorted(Counter(_REMOTE.findall(text)).items()))
