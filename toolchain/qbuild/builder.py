@@ -643,3 +643,10 @@ def _compiler_version(build: Path) -> str:
 def _download_size(pin: SourcePin) -> str:
     size = pin.sdist.size if pin.sdist else 0
     return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"
+
+
+BUILD_PROGRAMS: Mapping[str, Callable[[Path], Path]] = {
+    "cmake": lambda files: _program(files, "cmake"),
+    "ninja": lambda files: _program(files, "ninja"),
+}
+"""Project of a pinned wheel → where its program lies among the unpacked files."""

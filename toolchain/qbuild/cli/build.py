@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,31 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A verified zip in its place.
+
+    Args:
+        plan: What it was made from.
+        path: The zip.
+        record: Its build record.
+        verdict: What was found when it was checked just now; none: it was up to date.
+    """
+
+    plan: Plan
+    path: Path
+    record: dict[str, Any]
+    verdict: Verdict | None = None
+
+
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Build, verify and deliver the zip."""
+    _tell(args, make(args, reporter))
+    return 0
+
+
+def make(args: argparse.Namespace, reporter: Reporter) -> Made:
+    """Return the command line's zip, built, verified and delivered; up to date: as it lies."""
     options = build_options(args)
     if args.release:
         options = _for_release(options)
@@ -52,8 +76,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     dist = Path(args.dist).absolute()
     done = up_to_date(plan, dist)
     if done is not None and not (args.release and done.get("shared")):
-        _tell(args, plan, dist, done, fresh=False)
-        return 0
+        return Made(plan=plan, path=dist / plan.zip_name, record=done)
     from qbuild.builder import Builder
 
     _check_writable(dist)
@@ -69,8 +92,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
         builder.record.seconds["verify"] = round(time.monotonic() - started, 2)
         record = deliver(plan, zip_path, dist, verdict, builder.record)
-    _tell(args, plan, dist, record, fresh=True, verdict=verdict)
-    return 0
+    return Made(plan=plan, path=dist / plan.zip_name, record=record, verdict=verdict)
 
 
 def _check_writable(dist: Path) -> None:
@@ -251,25 +273,17 @@ def up_to_date(plan: Plan, dist: Path) -> dict[str, Any] | None:
     return data if same else None
 
 
-def _tell(
-    args: argparse.Namespace,
-    plan: Plan,
-    dist: Path,
-    data: dict[str, Any],
-    *,
-    fresh: bool,
-    verdict: Verdict | None = None,
-) -> None:
-    path = dist / plan.zip_name
+def _tell(args: argparse.Namespace, made: Made) -> None:
+    fresh = made.verdict is not None
     if args.json:
-        print_json({**data, "path": str(path), "fresh": fresh})
+        print_json({**made.record, "path": str(made.path), "fresh": fresh})
         return
     if args.quiet:
         return
-    if verdict is not None:
-        print(verdict.summary())
-    known = data["zip"]
+    if made.verdict is not None:
+        print(made.verdict.summary())
+    known = made.record["zip"]
     state = "verified" if fresh else "up to date"
-    print(f"{path}  ({known['size'] / 1e6:.1f} MB, {state})\nsha256 {known['sha256']}")
-    for title in data["checks"]["not_run"]:
+    print(f"{made.path}  ({known['size'] / 1e6:.1f} MB, {state})\nsha256 {known['sha256']}")
+    for title in made.record["checks"]["not_run"]:
         print(f"not run here: {title}")

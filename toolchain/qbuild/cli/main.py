@@ -27,6 +27,7 @@ COMMANDS = {
     "reproduce": "build twice from scratch under varied conditions and compare",
     "patch": "look after the patch series",
     "test": "build and run the tests that ride in the patch series",
+    "wheel": "make a pip-installable wheel of a recipe's binaries",
     "ci": "write pipelines from the recipes, or run their jobs here",
     "doctor": "explain what is wrong with this machine or a failed log",
     "detect": "say which recipe fits this machine",
