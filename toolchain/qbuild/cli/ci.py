@@ -49,6 +49,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="where jobs leave files for one another (ci-artifacts)",
     )
     runner.add_argument("--keep", action="store_true", help="keep clone and virtual environment")
+    worker = verb("host", "make this machine compile for others: the pinned compiler for distccd")
+    worker.add_argument("folder", metavar="DIR", help="new folder that everybody can read")
     compare = verb("compare", "compare the zips of two folders byte by byte")
     compare.add_argument("first", metavar="FIRST", help="folder of zips")
     compare.add_argument("second", metavar="SECOND", help="folder of zips with the same names")
@@ -62,6 +64,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         "matrix": _matrix,
         "run": _run,
         "compare": _compare,
+        "host": _host,
     }
     return verbs[args.verb](args, reporter)
 
@@ -190,6 +193,32 @@ def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> No
         if not args.keep:
             remove_tree(work)
     print(f"job {each.name}: every step that runs here succeeded")
+
+
+# -- host -----------------------------------------------------------------------------------------
+
+
+def _host(args: argparse.Namespace, reporter: Reporter) -> int:
+    from qbuild import host
+    from qbuild.builder import fetch_wheel
+    from qbuild.cli.common import load_lock, store
+    from qbuild.toolchains.spread import make_host
+
+    folder = Path(args.folder).absolute()
+    if folder.exists():
+        raise UsageError("the folder exists already", where=str(folder), fix="name a new one")
+    wheel = load_lock(args).wheel("ziglang", host.platform_key())
+    entry = fetch_wheel(wheel, store(args), reporter, offline=False)
+    offered = make_host(folder, entry.path / "files" / "ziglang" / "zig", wheel.version)
+    if args.json:
+        print_json({"programs": [str(path) for path in offered]})
+        return 0
+    print("Start the daemon so, with the network that may use it:\n")
+    print(
+        f"DISTCC_CMDLIST={folder}/allowed PATH={folder}/bin:/usr/bin:/bin \\\n"
+        "  distccd --daemon --allow 192.0.2.0/24"
+    )
+    return 0
 
 
 # -- compare --------------------------------------------------------------------------------------

@@ -47,6 +47,32 @@ def remote_script(zig: Path, tool: str, cache_dir: Path) -> str:
     )
 
 
+def make_host(folder: Path, zig: Path, version: str) -> list[Path]:
+    """Make a folder from which a distcc daemon offers the pinned compiler.
+
+    The daemon runs as a user of its own, who need not be able to read a person's store: the
+    compiler's files are linked (or copied) to the folder.
+
+    Args:
+        folder: New folder; everybody must be able to reach it.
+        zig: The unpacked compiler.
+        version: Its version.
+
+    Returns:
+        The programs that the daemon may run; ``folder/allowed`` lists them for DISTCC_CMDLIST.
+    """
+    from qbuild.store import link_tree
+
+    link_tree(zig.parent, folder / "ziglang")
+    cache = folder / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)  # noqa: S103 - the daemon's user is not known here
+    offered = write_host(folder / "ziglang" / zig.name, version, folder / "bin", cache)
+    allowed = "".join(f"{path}\n" for path in offered)
+    (folder / "allowed").write_text(allowed, encoding="utf-8")
+    return offered
+
+
 def write_host(zig: Path, version: str, folder: Path, cache_dir: Path) -> list[Path]:
     """Write the compilers a host offers into ``folder`` and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
