@@ -326,6 +326,14 @@ class Builder:
     def _cache_environment(self, work: Path) -> dict[str, str]:
         if self._launcher() is None:
             return {}
+        if self.options.shared.engine == "sccache":
+            return {
+                "SCCACHE_BASEDIRS": str(self.store.root),
+                "SCCACHE_CONF": os.devnull,
+                "SCCACHE_DIR": str(self.store.root / "cache" / "sccache"),
+                # A server of this build's own: another one's may have other credentials.
+                "SCCACHE_SERVER_UDS": str(work / "tmp" / "sccache.sock"),
+            }
         return {
             "CCACHE_DIR": str(self.store.root / "cache" / "ccache"),
             "CCACHE_CONFIGPATH": os.devnull,
