@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qbuild.errors import ToolchainError
 
-_REMOTE = re.compile(r"\bon ([^ ]+) completed ok$", re.MULTILINE)
+_REMOTE = re.compile(r"\bcompile .* on ([^ ]+) completed ok$", re.MULTILINE)
 
 LANGUAGES = {"cc": "c", "c++": "c++"}
 
