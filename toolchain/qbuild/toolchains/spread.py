@@ -1,9 +1,10 @@
 """Let distcc run the pinned compiler on other machines.
 
 distcc sends preprocessed source and the *name* of a compiler. Every host therefore offers the very
-same zig under a name that carries its version, and this machine calls it by that name, too: an
-object is the same wherever it was compiled. A compiler found on a system cannot promise that, so
-only the zig toolchain is spread.
+same zig under a name that carries its version, and this machine calls it by that name, too: the
+code is the same wherever it was compiled. (An object names the host's temporary file in its symbol
+table; that goes when the program is stripped at link time.) A compiler found on a system cannot
+promise as much, so only the zig toolchain is spread.
 """
 
 from __future__ import annotations
