@@ -51,6 +51,7 @@ def make_elf(
     code: bytes = RET,
     functions: Sequence[tuple[int, int]] | None = None,
     kind: int = _DYN,
+    sections: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """Return an ELF file.
 
@@ -67,6 +68,7 @@ def make_elf(
         code: Content of `.text`.
         functions: (start, end) offsets within the code; default: all of it is one function.
         kind: e_type.
+        sections: More sections with data, by name.
     """
     strings, names = _Strings(), _Strings()
     numbers = {v: i + 2 for i, v in enumerate(v for vs in (versions or {}).values() for v in vs)}
@@ -124,6 +126,8 @@ def make_elf(
     dynamic = part(
         ".dynamic", 6, 3, b"".join(struct.pack("<QQ", *t) for t in tags), link=3, entry=16
     )
+    for name, body in (sections or {}).items():
+        part(name, 1, 2, body)
     headers = [bytes(64)]
     for one in parts:
         headers.append(

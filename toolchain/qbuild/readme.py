@@ -17,7 +17,7 @@ FILE_NAME: Final = "README.txt"
 _WIDTH: Final = 78
 
 # First processors of each level of the x86-64 psABI, from the vendors' own product tables.
-_CPU: Final[Mapping[str, str]] = {
+PROCESSORS: Final[Mapping[str, str]] = {
     "x86-64": "any 64-bit Intel or AMD processor",
     "x86-64-v2": (
         "a processor with SSE4.2 and POPCNT: Intel Core of the first generation (Nehalem, 2008) "
@@ -94,7 +94,7 @@ def _needs(facts: BundleFacts) -> str:
         system = "Windows 10 or newer, 64 bit. No Visual C++ redistributable is needed."
     else:
         system = f"Linux, 64 bit, with glibc {target.glibc} or newer."
-    cpu = _CPU.get(target.cpu, target.cpu)
+    cpu = PROCESSORS.get(target.cpu, target.cpu)
     extra = f" with {', '.join(sorted(target.isa))}" if target.isa else ""
     return _section(
         "What it needs",

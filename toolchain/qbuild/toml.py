@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -45,6 +45,29 @@ def _check_depth(data: object) -> None:
             elif isinstance(value, list):
                 inner += value
         level, current = level + 1, inner
+
+
+def dumps(data: Mapping[str, Any]) -> str:
+    """Return plain data as TOML text, values before tables.
+
+    Raises:
+        ValueError: It holds something that TOML cannot say, such as a null.
+    """
+    import tomlkit
+
+    document = tomlkit.document()
+    for key, value in sorted(data.items(), key=lambda item: isinstance(item[1], Mapping)):
+        document.add(key, _table(value) if isinstance(value, Mapping) else tomlkit.item(value))
+    return tomlkit.dumps(document)
+
+
+def _table(data: Mapping[str, Any]) -> Any:
+    import tomlkit
+
+    table = tomlkit.table()
+    for key, value in data.items():
+        table.add(key, _table(value) if isinstance(value, Mapping) else tomlkit.item(value))
+    return table
 
 
 _HEADER = re.compile(r"\s*(\[{1,2})\s*([^\]]+?)\s*\]")

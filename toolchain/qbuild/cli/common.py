@@ -182,6 +182,24 @@ def make_plan(args: argparse.Namespace) -> Plan:
     )
 
 
+def existing_zip(name: str) -> Path:
+    """Return the path of a zip that the command line names.
+
+    Raises:
+        UsageError: There is no such file.
+    """
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(
+            f"there is no zip {path.name}" if not path.exists() else f"{path.name} is not a file",
+            where=str(path),
+            fix="check the path; a build leaves its zip in dist/"
+            if not path.exists()
+            else "name one zip, not the folder it lies in",
+        )
+    return path
+
+
 def store(args: argparse.Namespace) -> Store:
     """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder."""
     from qbuild.config import load_config

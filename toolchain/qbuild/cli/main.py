@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "show one recipe, resolved",
     "plan": "show the steps of a build, or a script of them",
     "verify": "check a finished zip",
+    "report": "write a page about a finished zip, to look at and to pass on",
     "reproduce": "build twice from scratch under varied conditions and compare",
     "patch": "look after the patch series",
     "test": "build and run the tests that ride in the patch series",
@@ -102,6 +103,7 @@ _WITH_VALUE = frozenset(
     {"--store", "--lockfile", "--patches", "--recipe", "--os", "--set", "--origin", "--dist"}
     | {"-j", "--jobs", "--cuda-arch", "--gpu"}
     | {"--remote-cache", "--remote-cache-mode", "--compile-on"}
+    | {"-j", "--jobs", "--cuda-arch", "--gpu", "--against", "-o", "--output"}
 )
 
 

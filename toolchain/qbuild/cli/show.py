@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
 
 from qbuild.cli.common import add_recipe, load, print_json
 from qbuild.console import Reporter
@@ -23,23 +21,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
     if args.json:
         print_json(data)
         return 0
-    import tomlkit
+    from qbuild import toml
 
-    document = tomlkit.document()
-    for key, value in data.items():
-        if not isinstance(value, Mapping):
-            document.add(key, tomlkit.item(value))
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            document.add(key, _table(value))
-    print(tomlkit.dumps(document).strip())
+    print(toml.dumps(data).strip())
     return 0
-
-
-def _table(data: Mapping[str, Any]) -> Any:
-    import tomlkit
-
-    table = tomlkit.table()
-    for key, value in data.items():
-        table.add(key, _table(value) if isinstance(value, Mapping) else tomlkit.item(value))
-    return table

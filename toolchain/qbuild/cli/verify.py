@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from qbuild.cli.common import print_json, store
+from qbuild.cli.common import existing_zip, print_json, store
 from qbuild.console import Reporter
-from qbuild.errors import UsageError, VerifyError
+from qbuild.errors import VerifyError
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -36,15 +36,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Check the zip and print the verdict; the exit code says whether it is accepted."""
     from qbuild.verify import verify_zip
 
-    path = Path(args.zip)
-    if not path.is_file():
-        raise UsageError(
-            f"there is no zip {path.name}" if not path.exists() else f"{path.name} is not a file",
-            where=str(path),
-            fix="check the path; a build leaves its zip in dist/"
-            if not path.exists()
-            else "name one zip, not the folder it lies in",
-        )
+    path = existing_zip(args.zip)
     if args.gpu:
         from qbuild.cuda.arch import find_gpu
 

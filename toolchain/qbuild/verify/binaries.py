@@ -20,6 +20,7 @@ from qbuild.verify.structure import Unpacked
 if TYPE_CHECKING:
     from qbuild.binary.elf import ElfImage
     from qbuild.binary.pe import PeImage
+    from qbuild.closure import Closure
 
 CUDA_LIBRARY: Final = re.compile(
     r"(?:lib)?(?:cudart|cublas|cublasLt)(?:64_|\.so\.)(\d+)(?:\.dll|[\d.]*)", re.IGNORECASE
@@ -227,6 +228,24 @@ def closure_problems(
         system_libstdcxx: Whether the recipe takes the C++ runtime from the target system.
         cuda_runtime: Whether the recipe leaves NVIDIA's libraries to the user.
     """
+    result = closure_of(
+        images, target_os, system_libstdcxx=system_libstdcxx, cuda_runtime=cuda_runtime
+    )
+    for problem in result.problems:
+        yield str(problem)
+
+
+def closure_of(
+    images: Images,
+    target_os: str,
+    *,
+    system_libstdcxx: bool = False,
+    cuda_runtime: bool = False,
+) -> Closure:
+    """Return where everything the binaries need comes from (arguments as above).
+
+    The files go by their names without folders: that is what import tables hold.
+    """
     from qbuild import closure
 
     by_base = {PurePosixPath(name).name: image for name, image in images.every.items()}
@@ -239,14 +258,12 @@ def closure_problems(
     table = closure.load_table(target_os, *extra)
     if system_libstdcxx:
         table = replace(table, system=(*table.system, *_CXX_RUNTIME))
-    result = closure.resolve(
+    return closure.resolve(
         by_base,
         target_os=target_os,
         table=table,
         runtime_loaded=backends,
     )
-    for problem in result.problems:
-        yield str(problem)
 
 
 def glibc_needed(images: Images) -> dict[str, tuple[int, int]]:
