@@ -32,16 +32,17 @@ def treemap(
     least = total * 0.004
     large = [item for item in items if item.size >= least][:60]
     small = [item for item in items if item not in large]
-    cells: list[tuple[float, str, str, str]] = [
-        (item.size, item.kind, item.path, words[item.path]) for item in large
+    cells: list[tuple[float, str, str, str, str]] = [
+        (item.size, item.kind, item.path, words[item.path], f"{item.path}: {words[item.path]}")
+        for item in large
     ]
     if rest := sum(item.size for item in small):
         # Drawn no smaller than what an eye can find.
-        cells.append((max(rest, least), "other", f"{len(small)} files", "small ones"))
+        cells.append((max(rest, least), "other", f"+{len(small)}", "", f"{len(small)} small files"))
     cells.sort(key=lambda cell: -cell[0])
     scale = width * height / sum(cell[0] for cell in cells)
     boxes = []
-    for (x, y, w, h), (_, kind, name, size) in zip(
+    for (x, y, w, h), (_, kind, name, size, title) in zip(
         _squarify([cell[0] * scale for cell in cells], 0, 0, width, height), cells, strict=True
     ):
         inner = max(0.0, w - _GAP)
@@ -52,7 +53,7 @@ def treemap(
             Box(
                 x=round(x, 1), y=round(y, 1), w=round(inner, 1), h=round(tall, 1), css=kind,
                 text=text, more=clip(size, room) if text and tall >= 40 else "",
-                title=f"{name}: {size}" if size else name,
+                title=title,
             )
         )  # fmt: skip
     return tuple(boxes)
