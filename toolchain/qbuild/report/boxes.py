@@ -35,11 +35,11 @@ class Box:
 
 
 def clip(text: str, width: float) -> str:
-    """Return a text cut in its middle, so that it fits into a width; "" when next to none fits."""
+    """Return a text cut in its middle, so that it fits into a width; "" when little would fit."""
     room = int(width / CHAR)
     if len(text) <= room:
         return text
-    if room < 4:
+    if room < 8:
         return ""
     tail = (room - 1) // 2
     return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"

@@ -74,7 +74,7 @@ def graph(rows: Sequence[Needs]) -> Graph | None:
             ("driver", row.driver),
             ("missing", row.missing),
         ):
-            for name in _grouped(names):
+            for name in grouped(names):
                 key = name if css == "inside" else f"{css} {name}"
                 if key == row.name or (css == "inside" and name not in nodes):
                     continue  # itself, or beyond what is shown
@@ -105,13 +105,13 @@ def graph(rows: Sequence[Needs]) -> Graph | None:
 _API_SETS: Final = ("api-ms-win-crt-", "api-ms-win-", "ext-ms-win-")
 
 
-def _grouped(names: Iterable[str]) -> list[str]:
-    """Return the names with Windows' many API sets as one each."""
-    found: dict[str, None] = {}
+def grouped(names: Iterable[str]) -> dict[str, int]:
+    """Return the names, Windows' many API sets as one each, with how many each stands for."""
+    found: dict[str, int] = defaultdict(int)
     for name in names:
         prefix = next((p for p in _API_SETS if name.lower().startswith(p)), None)
-        found[f"{prefix}*" if prefix else name] = None
-    return list(found)
+        found[f"{prefix}*" if prefix else name] += 1
+    return found
 
 
 def _order(nodes: Mapping[str, _Node]) -> list[str]:

@@ -71,7 +71,8 @@ def lanes(
 def _ticks(wall: float) -> list[float]:
     steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000)
     step = next((s for s in steps if wall / s <= 8), wall / 8)
-    return [step * n for n in range(int(wall / step) + 1)]
+    # None so near the end that its words would not fit.
+    return [step * n for n in range(int(0.95 * wall / step) + 1)]
 
 
 def clock(seconds: float) -> str:

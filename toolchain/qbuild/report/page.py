@@ -11,6 +11,7 @@ import base64
 import hashlib
 import itertools
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -88,6 +89,7 @@ def render(report: Report) -> str:
         file_bar=file_bar,
         graph=drawn,
         outside=graph.OUTSIDE,
+        short=_short,
         patch_groups=[
             (series, list(group))
             for series, group in itertools.groupby(report.patches, key=lambda each: each.series)
@@ -179,6 +181,13 @@ def _bar(item: Item, largest: int) -> list[tuple[str, float, float]]:
 
 def _parts(item: Item) -> str:
     return ", ".join(f"{_size(size)} {_PARTS[part][1]}" for part, size in item.parts[:3])
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    return [
+        f"{name}\N{NO-BREAK SPACE}({count})" if count > 1 else name
+        for name, count in graph.grouped(names).items()
+    ]
 
 
 def _size(size: float) -> str:

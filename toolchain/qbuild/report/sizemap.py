@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from qbuild.report.boxes import Box, clip
+from qbuild.report.boxes import CHAR, Box, clip
 from qbuild.report.model import Item
 
 _GAP: Final = 2.0
@@ -52,7 +52,7 @@ def treemap(
         boxes.append(
             Box(
                 x=round(x, 1), y=round(y, 1), w=round(inner, 1), h=round(tall, 1), css=kind,
-                text=text, more=clip(size, room) if text and tall >= 40 else "",
+                text=text, more=size if text and tall >= 40 and len(size) * CHAR <= room else "",
                 title=title,
             )
         )  # fmt: skip
