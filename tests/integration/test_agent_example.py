@@ -6,7 +6,6 @@ The last test needs a server, see ``test_toolcalls_server.py``; the others only 
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -142,10 +141,9 @@ def test_a_conversation_with_the_real_server(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith("It is forty-two, and the file says so.")
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
     assert lines == [
-        f"[calculate({json.dumps({'expression': '6*7'})}) -> 42]",
-        f"[read_file({json.dumps({'path': 'budget.txt'})}) -> rent 42]",
-        f"[read_file({json.dumps({'path': '../secret.txt'})}) -> "
-        "error: '../secret.txt' is outside the folder]",
+        '[calculate({"expression":"6*7"}) -> 42]',
+        '[read_file({"path":"budget.txt"}) -> rent 42]',
+        '[read_file({"path":"../secret.txt"}) -> error: \'../secret.txt\' is outside the folder]',
     ]
     assert "secret\n" not in done.stdout
 
