@@ -52,7 +52,7 @@ if not exist "%QB_MMPROJ%" goto no_mmproj
 :checked_mmproj
 
 rem What the machine is: PowerShell tells, where there is one; unknown stops nothing.
-for /f "usebackq tokens=1,2 delims==" %%a in (`powershell.exe -NoProfile -NonInteractive -ExecutionPolicy Bypass -File "%~dp0@SCRIPT@.ps1" -Facts 2^>nul`) do set "QB_FACT_%%a=%%b"
+for /f "usebackq tokens=1,2 delims==" %%a in (`powershell.exe -NoProfile -NonInteractive -ExecutionPolicy Bypass -File "%~dp0@SCRIPT@.ps1" -QbuildFacts 2^>nul`) do set "QB_FACT_%%a=%%b"
 if "%QB_FACT_level%"=="no" goto old_cpu
 if "%QB_THREADS%"=="physical" set "QB_THREADS=%QB_FACT_cores%"
 if defined QB_THREADS call :keep threads %QB_THREADS%

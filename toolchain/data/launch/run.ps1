@@ -2,11 +2,8 @@
 # Made by qbuild from the recipe @RECIPE@. Settings are in @CONFIG@: change that
 # file, not this one. A model named on the command line is used instead of the one named there;
 # options behind it are passed on. Windows may refuse scripts: README.txt says what to do.
-[CmdletBinding(PositionalBinding = $false)]
-param(
-    [switch]$Facts,
-    [Parameter(ValueFromRemainingArguments = $true)][string[]]$Rest
-)
+# No attributes on the parameters: then options for the program (--port 9) end up in $args.
+param([switch]$QbuildFacts)
 $ErrorActionPreference = 'Stop'
 $tool = '@TOOL@.exe'
 $config = '@CONFIG@'
@@ -32,7 +29,7 @@ function Get-Cores {
     return $null
 }
 
-if ($Facts) {
+if ($QbuildFacts) {
     "level=$(Get-Level)"
     $cores = Get-Cores
     if ($cores) { "cores=$cores" }
@@ -49,13 +46,10 @@ function Stop-Start([int]$code, [string[]]$lines) {
 }
 
 $given = $null
-$more = @()
-if ($Rest) {
-    $more = @($Rest)
-    if (-not $more[0].StartsWith('-')) {
-        $given = [IO.Path]::GetFullPath([IO.Path]::Combine((Get-Location -PSProvider FileSystem).ProviderPath, $more[0]))
-        $more = @($more | Select-Object -Skip 1)
-    }
+$more = @($args)
+if ($more -and -not "$($more[0])".StartsWith('-')) {
+    $given = [IO.Path]::GetFullPath([IO.Path]::Combine((Get-Location -PSProvider FileSystem).ProviderPath, $more[0]))
+    $more = @($more | Select-Object -Skip 1)
 }
 
 Set-Location -LiteralPath $PSScriptRoot
