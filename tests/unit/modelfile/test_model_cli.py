@@ -80,6 +80,17 @@ def test_more_context_than_the_model_knows(
     assert "trained for 32768 tokens of context, not 65536" in capsys.readouterr().out
 
 
+def test_little_memory_is_left_for_prompts(
+    model: str, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["model", model, "--facts", facts, "--recipe", "avx2", "--json"]
+    assert run([*args, "--ram", "4"]) == 0
+    (_, note) = json.loads(capsys.readouterr().out)["fit"]["notes"]
+    assert "--cache-ram 30" in note  # 3 GiB less 20 MiB of weights and context, and computing
+    assert run([*args, "--ram", "16"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["fit"]["notes"]) == 1
+
+
 @pytest.mark.parametrize("recipe", ["gtx1060", "a100"])
 def test_a_recipe_with_cuda(
     recipe: str, model: str, facts: str, capsys: pytest.CaptureFixture[str]

@@ -193,13 +193,16 @@ def _fit(args: argparse.Namespace, summary: Summary) -> tuple[dict[str, Any], li
         ],
         "suggested": _placement_json(chosen),
         "command": command,
-        "notes": [*notes, *budget.notes, *_notes(args, summary)],
+        "notes": [*notes, *budget.notes, *_notes(args, summary, budget, chosen)],
     }
     return data, list(_fit_lines(summary, recipe, budget, shown, chosen, data))
 
 
-def _notes(args: argparse.Namespace, summary: Summary) -> Iterator[str]:
+def _notes(
+    args: argparse.Namespace, summary: Summary, budget: Budget, chosen: Placement
+) -> Iterator[str]:
     """Yield what else takes memory or quality."""
+    from qbuild.modelfile.memory import PROMPT_CACHE
     from qbuild.modelfile.summary import amount
 
     shape = summary.shape
@@ -208,6 +211,12 @@ def _notes(args: argparse.Namespace, summary: Summary) -> Iterator[str]:
     if args.mmproj:
         size = amount(Path(args.mmproj).stat().st_size)
         yield f"the mmproj takes {size} more, on the GPU where there is one"
+    if budget.ram is not None and 0 <= budget.ram - chosen.ram < PROMPT_CACHE:
+        left = max((budget.ram - chosen.ram) >> 20, 0)
+        yield (
+            f"llama-server keeps earlier prompts in up to {amount(PROMPT_CACHE)} of main memory "
+            f"besides, where {left} MiB are left: --cache-ram {left} limits it"
+        )
 
 
 def _usable(kind: str, summary: Summary) -> bool:

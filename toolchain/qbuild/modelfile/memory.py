@@ -20,6 +20,7 @@ GIB: Final = 1 << 30
 UBATCH: Final = 512  # llama.cpp's default --ubatch-size
 PAD: Final = 256  # it rounds contexts and windows up to this
 DRAFT_TOKENS: Final = 3  # its default --spec-draft-n-max
+PROMPT_CACHE: Final = 8192 * MIB  # llama-server's default --cache-ram
 _BLOCK: Final = re.compile(r"blk\.([0-9]{1,3})\.")
 _EXPERTS: Final = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """What --n-cpu-moe leaves on the CPU (LLM_FFN_EXPS_REGEX)."""
