@@ -59,7 +59,10 @@ class Machine:
         return data
 
     def statistics(self, ccache: Path) -> dict[str, int]:
-        env = {"CCACHE_DIR": str(self.root / "store" / "cache" / "ccache"), "PATH": os.defpath}
+        env = {
+            "CCACHE_DIR": str(self.root / "store" / "cache" / "ccache-shared"),
+            "PATH": os.defpath,
+        }
         done = subprocess.run(
             [str(ccache), "--print-stats"], env=env, capture_output=True, text=True, check=True
         )
@@ -114,6 +117,9 @@ def test_a_second_machine_takes_its_objects_from_redis(
         assert each.record["shared"] == [f"object cache {server.url} (read-write)"]
     assert alone.record["hermetic"] is True, "a namespace without network was expected here"
     assert alone.record["shared"] == []
+
+    # Objects from elsewhere are not among those that a build of this machine alone may use.
+    assert not (second.root / "store" / "cache" / "ccache").exists()
 
     # The zip lies in the store now. It is no release, whoever asks for it next.
     released = first.build("--release")

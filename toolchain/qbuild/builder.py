@@ -334,8 +334,10 @@ class Builder:
                 # A server of this build's own: another one's may have other credentials.
                 "SCCACHE_SERVER_UDS": str(work / "tmp" / "sccache.sock"),
             }
+        # What came from elsewhere stays apart: a later build of this machine alone must not find it.
+        folder = "ccache-shared" if self.options.shared else "ccache"
         return {
-            "CCACHE_DIR": str(self.store.root / "cache" / "ccache"),
+            "CCACHE_DIR": str(self.store.root / "cache" / folder),
             "CCACHE_CONFIGPATH": os.devnull,
             # Everything that differs between machines lies below the store: the work tree and
             # the compiler's own headers. So a result is found from another folder as well.
