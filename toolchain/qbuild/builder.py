@@ -334,7 +334,7 @@ class Builder:
                 # A server of this build's own: another one's may have other credentials.
                 "SCCACHE_SERVER_UDS": str(work / "tmp" / "sccache.sock"),
             }
-        # What came from elsewhere stays apart: a later build of this machine alone must not find it.
+        # What came from elsewhere stays apart: a build of this machine alone must not find it.
         folder = "ccache-shared" if self.options.shared else "ccache"
         return {
             "CCACHE_DIR": str(self.store.root / "cache" / folder),

@@ -35,8 +35,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--release",
         action="store_true",
-        help="use no compiler cache and nothing shared with other machines, and refuse results that "
-        "did; a result of this store alone is used as it is",
+        help="use no compiler cache and nothing of other machines, and refuse results that did; "
+        "a result that this machine made alone is used as it is",
     )
     parser.add_argument(
         "--no-run", action="store_true", help="verify by reading only; run nothing of the zip"
