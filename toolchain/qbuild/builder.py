@@ -343,12 +343,16 @@ class Builder:
             # the compiler's own headers. So a result is found from another folder as well.
             "CCACHE_BASEDIR": str(self.store.root),
             "CCACHE_NOHASHDIR": "1",
-            "CCACHE_COMPILERTYPE": "gcc" if self.plan.toolchain.name == "gcc" else "clang",
+            "CCACHE_COMPILERTYPE": "gcc" if self._uses_gcc() else "clang",
             # The wrapper holds this folder's name; the compiler is what its pins say it is.
             "CCACHE_COMPILERCHECK": "string:" + self._compiler_id(cuda=False),
             "CCACHE_MAXSIZE": "8G",
             "CCACHE_TEMPDIR": str(work / "tmp"),
         }
+
+    def _uses_gcc(self) -> bool:
+        described = self.plan.configure.inputs["toolchain"]
+        return str(described.get("host-compiler", described["name"])).startswith("gcc")
 
     def _compiler_id(self, *, cuda: bool) -> str:
         """Return a digest of what an object depends on beyond its preprocessed text.

@@ -116,9 +116,15 @@ def _gpu_validated(plan: Plan) -> bool | None:
     from qbuild.cuda.verdict import gpu_validated
 
     return all(
-        gpu_validated(plan.toolchain.name, arch, plan.pin.commit)
+        gpu_validated(_cuda_compiler(plan), arch, plan.pin.commit)
         for arch in parse_archs(plan.recipe.cuda.architectures)
     )
+
+
+def _cuda_compiler(plan: Plan) -> str:
+    """Return the CUDA compiler as ``gpu-validated.toml`` calls it: nvcc with its release."""
+    described = plan.configure.inputs["toolchain"]
+    return " ".join(str(described[key]) for key in ("name", "toolkit") if key in described)
 
 
 def bundle_from_plan(
@@ -149,7 +155,8 @@ def bundle_from_plan(
         from qbuild.cuda.proof import prove
 
         versions = {wheel.project: wheel.version for wheel in plan.wheels}
-        cuda = prove(plan.recipe, staged, provided, versions)
+        installed = str(plan.configure.inputs["toolchain"].get("toolkit", ""))
+        cuda = prove(plan.recipe, staged, provided, versions, toolkit=installed)
     check_flags(plan.recipe, staged)
     result = make_bundle(
         stage=staged,

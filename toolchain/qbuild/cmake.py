@@ -81,6 +81,7 @@ def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
         parse_archs(recipe.cuda.architectures),
         kv_types=recipe.cuda.kv_cache,
         peer_copy=recipe.cuda.peer_copy,
+        compiler=recipe.toolchain.name,
     )
 
 

@@ -222,7 +222,7 @@ def source_step(pin: SourcePin) -> Step:
 
 def _layout(toolchain: Toolchain, recipe: Recipe) -> dict[str, Any]:
     """Return wrappers and toolchain file with placeholders for what differs between folders."""
-    names = ("zig", "zig-lib", "cuda-tree", "cc", "c++")
+    names = ("zig", "zig-lib", "cuda-tree", "cuda-root", "cc", "c++")
     programs = {name: f"@{name}@" for name in names}
     layout = toolchain.layout(recipe, programs=programs, work="@work@", cache_dir="@cache@")
     return {

@@ -30,6 +30,12 @@ def render(plan: Plan, shell: str) -> str:
     """
     if shell not in ("sh", "cmd", "ps1"):
         raise UsageError(f"there is no script for `{shell}`", fix="sh, cmd or ps1")
+    if plan.toolchain.name == "nvcc" and shell != "sh":
+        raise UsageError(
+            f"there is no {shell} script for the nvcc toolchain: it builds on Linux",
+            where=f"recipe {plan.recipe.name}",
+            fix="--script sh",
+        )
     windows = shell != "sh"
     here = {"sh": "$PWD", "cmd": "%CD:\\=/%", "ps1": "$here"}[shell]
     programs = {
@@ -39,6 +45,10 @@ def render(plan: Plan, shell: str) -> str:
         "cc": plan.toolchain.name if plan.toolchain.name != "gcc" else "gcc",
         "c++": "clang++" if plan.toolchain.name == "clang" else "g++",
     }
+    if plan.toolchain.name == "nvcc":
+        from qbuild.toolchains.nvcc import Nvcc
+
+        programs |= Nvcc().programs(plan.recipe)
     layout = plan.toolchain.layout(
         plan.recipe, programs=programs, work=here, cache_dir=f"{here}/cache"
     )

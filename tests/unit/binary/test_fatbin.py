@@ -148,6 +148,29 @@ def test_damage_never_crashes(data: st.DataObject) -> None:
         _read_all(bytes(broken))
 
 
+def test_damage_at_every_byte_of_the_headers() -> None:
+    """Each byte of the headers of a container and its entries, each bit flipped, and extremes."""
+    data = container(
+        entry(PTX, kind=1, arch=80), entry(literals(CODE), flags=0x2011, full=len(CODE))
+    )
+    starts = [0, 16, 16 + len(entry(PTX, kind=1, arch=80))]
+    headers = [at for start in starts for at in range(start, start + 72) if at < len(data)]
+    file, refused = elf(data), 0
+    assert file[64 : 64 + len(data)] == data
+    for at in dict.fromkeys(headers):
+        for value in {*(data[at] ^ (1 << bit) for bit in range(8)), 0, 0x7F, 0x80, 0xFF}:
+            broken = bytearray(file)
+            broken[64 + at] = value
+            try:
+                _read_all(bytes(broken))
+            except BinaryError:
+                refused += 1
+    assert refused > 300, "most damage is seen, not read past"
+    for length in range(len(file)):  # cut off anywhere
+        with contextlib.suppress(BinaryError):
+            _read_all(file[:length])
+
+
 @settings(max_examples=200)
 @given(st.binary(max_size=400))
 def test_any_bytes_in_a_section(section: bytes) -> None:

@@ -34,6 +34,7 @@ COMMANDS = {
     "detect": "say which recipe fits this machine",
     "model": "say what a GGUF file is, and what of it fits this machine",
     "launch": "write what starts a bundle: scripts, services, nginx, Ollama",
+    "toolkit": "list the CUDA toolkits here, or put one together from NVIDIA's archives",
     "lock": "check or move the pins",
     "cache": "size, prune or verify the store",
     "version": "print the version",

@@ -196,24 +196,35 @@ def check_kv_types(pairs: Sequence[str]) -> None:
 
 
 def cache_entries(
-    archs: Sequence[CudaArch], *, kv_types: Sequence[str], peer_copy: bool = True
+    archs: Sequence[CudaArch],
+    *,
+    kv_types: Sequence[str],
+    peer_copy: bool = True,
+    compiler: str = "clang-cuda",
 ) -> dict[str, bool | int | str]:
-    """Return the CMake cache entries of a build with the cuda-clang and nvcuda series.
+    """Return the CMake cache entries of a build with the nvcuda (and cuda-clang) series.
 
     Args:
         archs: The recipe's architectures.
         kv_types: Pairs of types (K-V) that the flash attention kernels take; f16-f16 always.
         peer_copy: Copies between GPUs without the CPU.
+        compiler: ``clang-cuda`` or ``nvcc``.
 
     Raises:
         ToolchainError: A pair of types is misspelled.
     """
     check_kv_types(kv_types)
+    # Upstream's default for nvcc from 12.8 on is zstd, which needs driver 550; this one is LZ4.
+    own: dict[str, bool | int | str] = (
+        {"GGML_CUDA_CLANG": True}
+        if compiler == "clang-cuda"
+        else {"GGML_CUDA_COMPRESSION_MODE": "speed"}
+    )
     return {
+        **own,
         "BUILD_SHARED_LIBS": True,  # ggml-base, which a loadable backend shares with its program
         "GGML_BACKEND_DL": True,
         "GGML_CUDA": True,
-        "GGML_CUDA_CLANG": True,
         "CMAKE_CUDA_ARCHITECTURES": ";".join(arch.cmake for arch in archs),
         "GGML_CUDA_DRIVER_DYNAMIC": True,
         "GGML_CUDA_FA": True,

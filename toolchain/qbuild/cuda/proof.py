@@ -41,7 +41,12 @@ class Backend:
 
 
 def prove(
-    recipe: Recipe, stage: Path, provided: Mapping[str, Path], versions: Mapping[str, str]
+    recipe: Recipe,
+    stage: Path,
+    provided: Mapping[str, Path],
+    versions: Mapping[str, str],
+    *,
+    toolkit: str = "",
 ) -> CudaFacts:
     """Return the facts of a bundle's CUDA side, each of them proven.
 
@@ -50,6 +55,7 @@ def prove(
         stage: The staged binaries.
         provided: NVIDIA's libraries by name; empty when the user brings them.
         versions: Project of each wheel → its version.
+        toolkit: Release of the toolkit where one is installed; "": the runtime's wheel says it.
 
     Raises:
         BundleError: There is no CUDA backend, or a library will not do.
@@ -68,7 +74,8 @@ def prove(
         )
     backend = read_backend(path, provided)
     verdict.check_archs(backend.report, archs, where=name)
-    toolkit = minor(versions[_RUNTIME_WHEEL])
+    # The bundled runtime decides which driver is needed; without one the toolkit does.
+    toolkit = minor(versions[_RUNTIME_WHEEL]) if _RUNTIME_WHEEL in versions else toolkit
     promised = recipe.cuda.driver or None
     cublas = ""
     proofs: tuple[str, ...] = ()

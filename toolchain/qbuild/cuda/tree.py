@@ -28,8 +28,12 @@ from typing import Final
 from qbuild import resources
 from qbuild.binary.pe import read_pe
 from qbuild.errors import ToolchainError
+from qbuild.recipe.model import Recipe
 
 FORMAT: Final = 1
+MAJOR: Final = 12
+"""Major version of CUDA of all wheels below."""
+
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
 RUNTIME: Final = "nvidia-cuda-runtime-cu12"
 CCCL: Final = "nvidia-cuda-cccl-cu12"
@@ -105,6 +109,14 @@ def files(*, host: str, target: str) -> tuple[tuple[str, str, str], ...]:
         (NVCC, "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", "nvvm/libdevice"),
         *((project, name, "lib") for project, name in linked),
     )
+
+
+def provided(recipe: Recipe) -> Mapping[str, tuple[str, str]]:
+    """Return the libraries that a bundle may take from wheels: name → (project, file)."""
+    if recipe.bundle.cuda_runtime == "separate":
+        return {}
+    files = RUNTIME_FILES[recipe.target.os]
+    return {Path(file).name: (project, file) for project, file in files}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,10 @@ class Toolchain:
 
     name: ToolchainName = field(
         default="zig",
-        metadata=doc("`zig` comes from a pinned wheel and needs nothing installed."),
+        metadata=doc(
+            "`zig` comes from a pinned wheel and needs nothing installed; `clang-cuda` is the same "
+            "with CUDA. `gcc`, `clang` and `nvcc` are what the machine has, for Linux bundles."
+        ),
     )
     runtime: Runtime = field(
         default="dynamic",

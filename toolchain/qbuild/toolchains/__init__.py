@@ -20,6 +20,12 @@ def _clang_cuda() -> Toolchain:
     return ClangCuda()
 
 
+def _nvcc() -> Toolchain:
+    from qbuild.toolchains.nvcc import Nvcc
+
+    return Nvcc()
+
+
 def _gcc() -> Toolchain:
     from qbuild.toolchains.system import SystemCompiler
 
@@ -35,6 +41,7 @@ def _clang() -> Toolchain:
 _KNOWN: dict[str, Callable[[], Toolchain]] = {
     "zig": _zig,
     "clang-cuda": _clang_cuda,
+    "nvcc": _nvcc,
     "gcc": _gcc,
     "clang": _clang,
 }

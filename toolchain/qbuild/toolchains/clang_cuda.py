@@ -111,10 +111,7 @@ class ClangCuda:
 
     def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        if recipe.bundle.cuda_runtime == "separate":
-            return {}
-        files = tree.RUNTIME_FILES[recipe.target.os]
-        return {Path(file).name: (project, file) for project, file in files}
+        return tree.provided(recipe)
 
     def layout(
         self, recipe: Recipe, *, programs: Mapping[str, str], work: str, cache_dir: str
