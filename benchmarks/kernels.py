@@ -133,9 +133,39 @@ def spelled(names: set[str]) -> set[str]:
     return {one_spelling(name) for name in done.stdout.splitlines()}
 
 
+SIMPLE = {"f": "float", "i": "int", "l": "long", "x": "long", "j": "unsigned int"}
+FUNCTION = re.compile(r"(?:void )?(\w+)<([^&]*), &\((?:void )?(\w+)(?:<[^()]*>)?\([^()]*\)\)>\(.*")
+MANGLED = re.compile(r"_ZL?\d+(\w+?)I([\w]*?)TnPF\w*?XadL_ZL?(\d+)(\w+)")
+
+
 def one_spelling(name: str) -> str:
-    # int64_t and size_t: long on Linux, long long on Windows
-    return name.replace("unsigned long long", "unsigned long").replace("long long", "long")
+    """Return a demangled name as both compilers and both systems would spell it.
+
+    int64_t and size_t are long on Linux and long long on Windows. A template argument that is a
+    function is mangled by clang with its type (Tn), which c++filt of 2022 does not know.
+    """
+    if match := MANGLED.match(name):
+        length = int(match[3])
+        return f"{match[1]}<{', '.join(_arguments(match[2]))}, {match[4][:length]}>"
+    name = name.replace("unsigned long long", "unsigned long").replace("long long", "long")
+    if match := FUNCTION.fullmatch(name):
+        return f"{match[1]}<{match[2]}, {match[3]}>"
+    return name
+
+
+def _arguments(text: str) -> Iterator[str]:
+    """Give the template arguments in a mangled list: i10block_q4_0Li32E → int, block_q4_0, 32."""
+    while text:
+        if match := re.match(r"Li(\d+)E", text):
+            yield match[1]
+            text = text[match.end() :]
+        elif match := re.match(r"\d+", text):
+            end = match.end() + int(match[0])
+            yield text[match.end() : end]
+            text = text[end:]
+        else:
+            yield SIMPLE.get(text[0], text[0])
+            text = text[1:]
 
 
 def explained(names: list[str], table: list[dict[str, str]], who: str) -> tuple[list[str], ...]:
@@ -157,15 +187,20 @@ def main() -> int:
     parser.add_argument("--arch", default="61")
     parser.add_argument("--kv", default="q4_0-q4_0,q8_0-q8_0", help="the recipe's cuda.kv_cache")
     parser.add_argument("--work", type=Path, default=Path("kernels-work"))
+    parser.add_argument(
+        "--include", type=Path, action="append", default=[],
+        help="before the toolkit's own headers, e.g. the CCCL that clang had",
+    )  # fmt: skip
     parser.add_argument("--finished", action="store_true", help="compare what is finished")
     args = parser.parse_args()
     tree, work, pairs = args.source.resolve(), args.work.resolve(), args.kv.split(",")
     work.mkdir(parents=True, exist_ok=True)
     folder = tree / "ggml" / "src" / "ggml-cuda"
     every = list(units(folder, sources(folder, pairs)))
+    flags = options(tree, args.arch, pairs) + [f"-I{each.resolve()}" for each in args.include]
     if not args.finished:
         for name, files in every:
-            compile_unit(args.nvcc, name, files, work, options(tree, args.arch, pairs))
+            compile_unit(args.nvcc, name, files, work, flags)
     done = [name for name, _ in every if (work / f"{name}.ptx").exists()]
     counted = sum(len(files) for name, files in every if name in done)
     nvcc = spelled(of_ptx(work / f"{name}.ptx" for name in done))

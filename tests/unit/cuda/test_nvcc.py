@@ -15,6 +15,7 @@ from qbuild.errors import ToolchainError
 from qbuild.lock import load_lock
 from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.toolchains.nvcc import Nvcc
 
 LOCK = load_lock(resources.lockfile())
 NVCC = "toolchain.name=nvcc"
@@ -316,8 +317,9 @@ def test_nvcc_on_windows_is_named(on) -> None:
     assert "clang-cuda" in (caught.value.fix or "")
     with pytest.raises(ToolchainError, match="nvcc on windows cannot build for linux"):
         plan("a100", host="windows-x86_64")
+    linux = load_recipe("a100", overrides=[NVCC])
     with pytest.raises(ToolchainError, match="cannot be compiled on darwin"):
-        plan("a100", "bundle.cuda_runtime=separate", host="darwin-arm64")
+        Nvcc().wheels(linux, LOCK, "darwin-arm64")
 
 
 def _lockfile(tmp_path: Path, *changes: tuple[str, str]) -> str:

@@ -184,6 +184,8 @@ def assemble(
             )
             unpack(archive, aside / "cuda", name=component.path)
             archive.unlink()
+        if (aside / "cuda" / "lib").is_dir():  # nvcc.profile says lib64
+            (aside / "cuda" / "lib64").symlink_to("lib")
         versions = {c.name: {"name": c.name, "version": c.version} for c in release.components}
         versions["cuda"] = {"name": "CUDA", "version": release.label}
         (aside / "cuda" / "version.json").write_text(
