@@ -35,10 +35,12 @@ SEED_SINCE: Final = (12, 9)
 """First nvcc with ``--frandom-seed``: before it, symbols of static kernels hold random numbers."""
 
 _RULE: Final = (
-    "<CMAKE_CUDA_COMPILER> ${_CMAKE_CUDA_EXTRA_FLAGS} <DEFINES> <INCLUDES> <FLAGS> "
-    "--frandom-seed=<OBJECT> -x cu -c <SOURCE> -o <OBJECT>"
+    "<CMAKE_CUDA_COMPILER> -forward-unknown-to-host-compiler -ccbin=<CMAKE_CUDA_HOST_COMPILER> "
+    "<DEFINES> <INCLUDES> <FLAGS> "
+    "--frandom-seed=<OBJECT> -x cu <CUDA_COMPILE_MODE> <SOURCE> -o <OBJECT>"
 )
-"""CMake's own rule with a seed that differs from file to file and not from run to run."""
+"""The pinned CMake's own rule (CMakeCUDAInformation.cmake) with a seed that differs from file to
+file and not from run to run."""
 
 
 class Nvcc:
@@ -172,7 +174,7 @@ class Nvcc:
             *linker_lines(link),
         ]
         if version[:2] >= SEED_SINCE:
-            lines.append(f"set(CMAKE_CUDA_COMPILE_WHOLE_COMPILATION [=[{_RULE}]=])")
+            lines.append(f'set(CMAKE_CUDA_COMPILE_OBJECT "{_RULE}")')
         return Layout(
             wrappers={
                 "cc": [programs["cc"], *hidden],
