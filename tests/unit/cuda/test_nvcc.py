@@ -105,27 +105,39 @@ def test_random_names_are_seeded_where_nvcc_can(on, version: str, seeded: bool) 
 
 
 def test_cmake_is_told_where_everything_is(on) -> None:
-    on(machine(kit("12.9.86", "/opt/CUDA 12")))
+    on(machine(kit("12.9.86", "/opt/cuda-12")))
     found = plan("gtx1060")
     layout = found.toolchain.layout(
         found.recipe,
-        programs={"cc": "/usr/bin/gcc", "c++": "/usr/bin/g++", "cuda-root": "/opt/CUDA 12"},
-        work="/w o",
+        programs={"cc": "/usr/bin/gcc", "c++": "/usr/bin/g++", "cuda-root": "/opt/cuda-12"},
+        work="/place",
         cache_dir="",
     )
-    assert layout.wrappers["nvcc"] == ["/opt/CUDA 12/bin/nvcc"], "a blank stays inside one word"
-    assert "-ffile-prefix-map=/w o/src=." in layout.wrappers["c++"]
+    assert layout.wrappers["nvcc"] == ["/opt/cuda-12/bin/nvcc"]
+    assert "-ffile-prefix-map=/place/src=." in layout.wrappers["c++"]
     text = layout.toolchain_file
-    assert 'CUDAToolkit_ROOT "/opt/CUDA 12"' in text
+    assert 'CUDAToolkit_ROOT "/opt/cuda-12"' in text
     assert "CMAKE_CUDA_RUNTIME_LIBRARY Shared" in text
     assert 'CMAKE_CUDA_HOST_COMPILER "${CMAKE_CURRENT_LIST_DIR}/tools/c++"' in text
 
 
+def test_a_store_with_a_blank_is_refused(on, tmp_path: Path) -> None:
+    """CMake splits the host compiler's path there, and says something else."""
+    on(GOOD)
+    work = tmp_path / "my store"
+    with pytest.raises(ToolchainError) as caught:
+        Nvcc().prepare(plan("gtx1060").recipe, unpacked={}, work=work, cache_dir=tmp_path)
+    assert "nvcc cannot build in a folder whose path holds ' '" in caught.value.what
+    assert caught.value.where == str(work)
+    assert "--store" in (caught.value.fix or "")
+    assert not work.exists()
+
+
 def test_a_script_names_this_machines_compilers(on, capsys: pytest.CaptureFixture[str]) -> None:
-    on(machine(kit("12.9.86", "/opt/CUDA 12")))
+    on(machine(kit("12.9.86", "/opt/cuda-12")))
     assert run(["plan", "gtx1060", "--os", "linux", "--set", NVCC, "--script", "sh"]) == 0
     out = capsys.readouterr().out
-    assert "/opt/CUDA 12/bin/nvcc" in out
+    assert "/opt/cuda-12/bin/nvcc" in out
     assert 'CMAKE_CUDA_HOST_COMPILER "${CMAKE_CURRENT_LIST_DIR}/tools/c++"' in out
     assert "fatbinary" not in out
 
@@ -156,6 +168,7 @@ SEPARATE = ["--set", "bundle.cuda_runtime=separate"]
         (machine(kit("")), ["gtx1060"], 7, "nvcc does not say its version", "install it again"),
         (machine(kit("12.9", cublas=False)), ["gtx1060"], 7, "without cuBLAS", "libcublas"),
         (machine(kit("12.9", "/opt/a;b")), ["gtx1060"], 7, "path holds ';'", "link to it"),
+        (machine(kit("12.9", "/opt/CUDA 12")), ["gtx1060"], 7, "path holds ' '", "link to it"),
         (machine(kit("12.9", "/opt/$x")), ["gtx1060"], 7, "path holds '$'", "link to it"),
         (Machine(toolkits=(kit("12.9"),)), ["gtx1060"], 7, "no gcc and no clang", "install gcc"),
         # architecture x toolkit

@@ -134,9 +134,9 @@ def _fitting(
     where: str | None,
 ) -> HostCompiler:
     """Return the compiler that goes with a toolkit, or raise the reason why it will not do."""
-    if bad := sorted(set(toolkit.root) & set(';"$\n')):
+    if bad := unfit(toolkit.root):
         raise ToolchainError(
-            f"CMake cannot take a toolkit whose path holds {' '.join(map(repr, bad))}",
+            f"CMake cannot take a toolkit whose path holds {bad}",
             where=where,
             fix="let CUDA_HOME name a link to it from another folder",
         )
@@ -168,6 +168,11 @@ def _fitting(
         else:
             return compiler
     raise refusals[0]
+
+
+def unfit(path: str) -> str:
+    """Return the characters of a path that CMake or nvcc would split or replace, or ""."""
+    return " ".join(repr(each) for each in sorted(set(path) & set(' ;"$\n')))
 
 
 # -- what files and programs say: pure ---------------------------------------------------------

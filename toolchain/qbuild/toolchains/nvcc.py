@@ -193,7 +193,18 @@ class Nvcc:
         work: Path,
         cache_dir: Path,
     ) -> Prepared:
-        """Write the wrapper scripts and the toolchain file."""
+        """Write the wrapper scripts and the toolchain file.
+
+        Raises:
+            ToolchainError: No toolkit here will do, or the work folder's name is unfit for nvcc.
+        """
+        if bad := toolkit.unfit(work.as_posix()):
+            # CMake hands nvcc its host compiler (`-ccbin=…/tools/c++`) unquoted.
+            raise ToolchainError(
+                f"nvcc cannot build in a folder whose path holds {bad}",
+                where=str(work),
+                fix="choose another store, e.g. --store /var/tmp/qbuild",
+            )
         layout = self.layout(
             recipe,
             programs=self.programs(recipe),
