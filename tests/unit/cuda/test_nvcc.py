@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,13 @@ SEPARATE = ["--set", "bundle.cuda_runtime=separate"]
         ),
         (machine(kit("")), ["gtx1060"], 7, "nvcc does not say its version", "install it again"),
         (machine(kit("12.9", cublas=False)), ["gtx1060"], 7, "without cuBLAS", "libcublas"),
+        (
+            machine(dataclasses.replace(kit("12.9"), static=False)),
+            ["gtx1060"],
+            7,
+            "without libcudart_static.a and libcudadevrt.a",
+            "runtime's development package",
+        ),
         (machine(kit("12.9", "/opt/a;b")), ["gtx1060"], 7, "path holds ';'", "link to it"),
         (machine(kit("12.9", "/opt/CUDA 12")), ["gtx1060"], 7, "path holds ' '", "link to it"),
         (machine(kit("12.9", "/opt/$x")), ["gtx1060"], 7, "path holds '$'", "link to it"),

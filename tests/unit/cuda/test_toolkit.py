@@ -127,6 +127,13 @@ def test_a_toolkit_without_cublas(tmp_path: Path) -> None:
     read = toolkit.read_toolkit(_folder(tmp_path, names=names), "PATH")
     assert isinstance(read, Toolkit)
     assert not read.cublas
+    assert not read.static
+    for name in ("libcudart_static.a", "libcudadevrt.a"):
+        (tmp_path / "lib").mkdir(exist_ok=True)
+        (tmp_path / "lib" / name).write_bytes(b"")
+    again = toolkit.read_toolkit(tmp_path, "PATH")
+    assert isinstance(again, Toolkit)
+    assert again.static
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ _COMPILERS: Final = (("gcc", "gcc", "g++"), ("clang", "clang", "clang++"))
 _SUFFIXES: Final = ("", *(f"-{major}" for major in range(20, 8, -1)))
 """Distributions name the compilers beside their default one ``gcc-13``, ``clang-17``."""
 
+_LIBRARIES: Final = ("lib64", "targets/x86_64-linux/lib", "lib", "lib/x86_64-linux-gnu")
+_STATIC: Final = ("libcudart_static.a", "libcudadevrt.a")
 _SECONDS: Final = 30
 
 
@@ -43,6 +45,7 @@ class Toolkit:
         version: ``12.9.86`` (nvcc's) or ``12.9``; empty when nvcc does not say.
         found: How it was found: ``CUDA_HOME``, ``PATH``, ``/usr/local``.
         cublas: Whether cuBLAS's header and library are in it.
+        static: Whether the runtime's static libraries are in it: CMake's trial of nvcc links them.
         stamp: (program, bytes, time in ns) of :data:`PROGRAMS`: they change with an upgrade.
     """
 
@@ -50,6 +53,7 @@ class Toolkit:
     version: str
     found: str
     cublas: bool
+    static: bool = True
     stamp: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -152,6 +156,13 @@ def _fitting(
             f"CUDA {toolkit.version} is installed without cuBLAS, which ggml-cuda needs",
             where=where,
             fix="install its libcublas development package (cublas_v2.h and libcublas.so)",
+        )
+    if not toolkit.static:
+        raise ToolchainError(
+            f"CUDA {toolkit.version} is installed without {' and '.join(_STATIC)}, which CMake's "
+            "trial of nvcc links",
+            where=where,
+            fix="install the CUDA runtime's development package",
         )
     if not compilers:
         raise ToolchainError(
@@ -264,6 +275,10 @@ def read_toolkit(root: Path, found: str, run: Ask = ask) -> Toolkit | str:
         version = version_in_json((root / "version.json").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         version = ""  # packages of distributions and wheels have none
+
+    def holds(name: str) -> bool:
+        return any((root / folder / name).exists() for folder in _LIBRARIES)
+
     stamp = []
     for name in PROGRAMS:
         if (root / name).is_file():
@@ -273,11 +288,8 @@ def read_toolkit(root: Path, found: str, run: Ask = ask) -> Toolkit | str:
         root=str(root),
         version=version or version_in_output(run([str(nvcc), "--version"])),
         found=found,
-        cublas=(root / "include" / "cublas_v2.h").is_file()
-        and any(
-            (root / folder / "libcublas.so").exists()
-            for folder in ("lib64", "targets/x86_64-linux/lib", "lib", "lib/x86_64-linux-gnu")
-        ),
+        cublas=(root / "include" / "cublas_v2.h").is_file() and holds("libcublas.so"),
+        static=all(holds(name) for name in _STATIC),
         stamp=tuple(stamp),
     )
 
