@@ -134,7 +134,8 @@ def spelled(names: set[str]) -> set[str]:
 
 
 SIMPLE = {"f": "float", "i": "int", "l": "long", "x": "long", "j": "unsigned int"}
-FUNCTION = re.compile(r"(?:void )?(\w+)<([^&]*), &\((?:void )?(\w+)(?:<[^()]*>)?\([^()]*\)\)>\(.*")
+NAMED = re.compile(r"&\((?:\w+ )?(\w+(?:<[^()]*>)?)\([^()]*\)\)")
+LAST = re.compile(r"(?:void )?(\w+)<([^&]*), &(\w+)(?:<[^()]*>)?>\(.*")
 MANGLED = re.compile(r"_ZL?\d+(\w+?)I([\w]*?)TnPF\w*?XadL_ZL?(\d+)(\w+)")
 
 
@@ -142,13 +143,15 @@ def one_spelling(name: str) -> str:
     """Return a demangled name as both compilers and both systems would spell it.
 
     int64_t and size_t are long on Linux and long long on Windows. A template argument that is a
-    function is mangled by clang with its type (Tn), which c++filt of 2022 does not know.
+    function is mangled by clang with its type (Tn), which c++filt of 2022 does not know, and by
+    nvcc within a namespace of the file where it has internal linkage.
     """
     if match := MANGLED.match(name):
         length = int(match[3])
         return f"{match[1]}<{', '.join(_arguments(match[2]))}, {match[4][:length]}>"
     name = name.replace("unsigned long long", "unsigned long").replace("long long", "long")
-    if match := FUNCTION.fullmatch(name):
+    name = NAMED.sub(r"&\1", re.sub(r"\b_INTERNAL_\w+::", "", name))
+    if match := LAST.fullmatch(name):
         return f"{match[1]}<{match[2]}, {match[3]}>"
     return name
 
