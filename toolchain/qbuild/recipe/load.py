@@ -282,8 +282,8 @@ def _check(recipe: Recipe, path: Path) -> None:
             raise KeyProblem(("patches", "series"), f"`{name}` is not a series name")
     for name, value in recipe.build.options.items():
         _check_option(name, value)
-    launch.check(recipe.launch, recipe.cuda.kv_cache if recipe.cuda.architectures else ())
     _check_cuda(recipe)
+    launch.check(recipe.launch, recipe.cuda.kv_cache if recipe.cuda.architectures else ())
 
 
 _CUDA_TOOLCHAINS = ("clang-cuda", "nvcc")
