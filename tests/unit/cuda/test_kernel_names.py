@@ -25,8 +25,8 @@ def kernels() -> ModuleType:
     ("clang", "nvcc"),
     [
         (
-            "void cpy<int>(char const*, unsigned long long, long long)",
-            "void cpy<int>(char const*, unsigned long, long)",
+            "void cpy<int, 128ll, 2ull>(char const*, unsigned long long, long long)",
+            "void cpy<int, 128l, 2ul>(char const*, unsigned long, long)",
         ),
         (
             "_ZL13k_get_rows_kqI6__halfTnPFvPKvxPT_iEXadL_ZL15dequantize_q6_KIS0_EvS2_xS4_iEEEvS2_x",
