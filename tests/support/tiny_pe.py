@@ -90,6 +90,7 @@ def make_pe(
     pdb: str = "",
     sections: Mapping[str, bytes] | Sequence[str] = (),
     functions: Sequence[tuple[int, int]] | None = None,
+    linker: tuple[int, int] = (14, 0),
 ) -> bytes:
     """Return a PE file.
 
@@ -105,6 +106,7 @@ def make_pe(
         pdb: Path of a symbol file in the debug directory.
         sections: Names of more (data) sections, with or without their content.
         functions: (start, end) offsets within the code; default: all of it is one function.
+        linker: Version of the linker in the header.
     """
     if not isinstance(imports, Mapping):
         imports = {name: ["f"] for name in imports}
@@ -147,7 +149,7 @@ def make_pe(
         "<HHIIIHH", MACHINES[machine], count, timestamp, 0, 0, 240, flags
     )
     optional = struct.pack(
-        "<HBBIIIIIQIIHHHHHHIIIIHHQQQQII", 0x20B, 14, 0, len(pad(code)), len(pad(rdata.data)), 0,
+        "<HBBIIIIIQIIHHHHHHIIIIHHQQQQII", 0x20B, *linker, len(pad(code)), len(pad(rdata.data)), 0,
         TEXT_RVA, TEXT_RVA, BASE, _PAGE, _FILE, 6, 0, 0, 0, 6, 0, 0, image_size, headers_size, 0,
         3, 0x160, 1 << 20, 1 << 12, 1 << 20, 1 << 12, 0, 16,
     )  # fmt: skip

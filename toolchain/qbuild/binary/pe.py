@@ -88,6 +88,7 @@ class PeImage:
         code_starts: Entry point and all exported addresses: code that others call.
         pointers: Addresses of absolute 64-bit pointers (from the base relocations).
         crt: C runtime in use, see :func:`classify_crt`.
+        linker: Major and minor version of the linker; for MSVC that of its toolset (14, 44).
     """
 
     machine: str
@@ -107,6 +108,7 @@ class PeImage:
     code_starts: tuple[int, ...]
     pointers: tuple[int, ...]
     crt: str
+    linker: tuple[int, int] = (0, 0)
 
 
 def classify_crt(dlls: Iterable[str]) -> str:
@@ -204,6 +206,7 @@ def _read(data: Buffer) -> PeImage:
             pe_tables.read_pointers(data, addresses, *table(_DIRECTORY_RELOCATION)) if wide else ()
         ),
         crt=classify_crt(i.dll for i in imports),
+        linker=(optional.MajorLinkerVersion, optional.MinorLinkerVersion),
     )
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "wheel": "make a pip-installable wheel of a recipe's binaries",
     "ci": "write pipelines from the recipes, or run their jobs here",
     "doctor": "explain what is wrong with this machine or a failed log",
+    "crt": "say which C runtime prebuilt Windows libraries ask for",
     "detect": "say which recipe fits this machine",
     "model": "say what a GGUF file is, and what of it fits this machine",
     "launch": "write what starts a bundle: scripts, services, nginx, Ollama",
