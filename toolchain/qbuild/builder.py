@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qbuild import cmake, host, ninja, process
+from qbuild import cmake, host, ninja, openblas, process
 from qbuild.console import Reporter
 from qbuild.errors import ConfigureError, StoreError, ToolchainError
 from qbuild.lock import SourcePin, WheelPin
@@ -224,6 +224,23 @@ class Builder:
                 )
         return {"makes": [command.makes.name for command in commands]}
 
+    # -- OpenBLAS ----------------------------------------------------------------------------
+
+    def openblas(self) -> Path | None:
+        """Return the folder of the recipe's OpenBLAS, checked; nothing when it wants none."""
+        if self.plan.openblas is None:
+            return None
+        return self._ensure(self.plan.openblas, self._make_openblas).path / "tree"
+
+    def _make_openblas(self, dest: Path) -> Mapping[str, Any]:
+        recipe = self.plan.recipe
+        files = None
+        for wheel in openblas.wheels(recipe, self.plan.lock):
+            files = self.wheel(wheel).path / "files"
+        found = openblas.locate(recipe, os.environ, files)
+        self.reporter.say(f"OpenBLAS {found.version}: {found.link.name} fits the recipe")
+        return openblas.assemble(found, dest / "tree")
+
     # -- configure and compile --------------------------------------------------------------
 
     def _make_compile(self, dest: Path) -> Mapping[str, Any]:
@@ -424,6 +441,8 @@ class Builder:
         if shared.hosts:
             spreader = self._write_spread(work)
             launcher = launcher or spreader
+        if (blas := self.openblas()) is not None:
+            entries["CMAKE_MODULE_PATH"] = (blas / "cmake").as_posix()
         text = cmake.init_cache(entries)
         if launcher is not None:
             for language in ("C", "CXX"):
@@ -530,6 +549,8 @@ class Builder:
         unpacked: dict[str, Path] = {
             w.project: self.wheel(w).path / "files" for w in self.plan.wheels
         }
+        if (blas := self.openblas()) is not None:
+            unpacked[openblas.STEP] = blas
         self.reporter.say(f"bundle: {self.plan.zip_name}")
         return bundle_from_plan(
             self.plan,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from qbuild import openblas
 from qbuild.errors import ConfigureError
 from qbuild.lock import SourcePin
 from qbuild.recipe import isa
@@ -69,6 +70,7 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
     entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
     if recipe.cuda.architectures:
         entries |= _cuda_entries(recipe)
+    entries |= openblas.cache_entries(recipe)
     entries |= recipe.build.options
     return dict(sorted(entries.items()))
 

@@ -6,12 +6,13 @@ Pure: reads the recipe, the lockfile and the patch series; no network, no subpro
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import cmake, resources
+from qbuild import cmake, openblas, resources
 from qbuild.lock import Lock, SourcePin, WheelPin
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.model import Recipe
@@ -74,6 +75,7 @@ class Plan:
     source: Step
     wheel_steps: Mapping[str, Step]
     tree: Step | None
+    openblas: Step | None
     patch: Step
     configure: Step
     compile: Step
@@ -88,6 +90,7 @@ class Plan:
             self.source,
             *self.wheel_steps.values(),
             *((self.tree,) if self.tree else ()),
+            *((self.openblas,) if self.openblas else ()),
             self.patch,
             self.configure,
             self.compile,
@@ -149,7 +152,11 @@ def make_plan(
     series = tuple(load_series(root, name) for name in recipe.patches.series)
     toolchain = get_toolchain(recipe.toolchain.name)
     tools = tuple(lock.wheel(project, host) for project in BUILD_TOOLS)
-    wheels = (*tools, *toolchain.wheels(recipe, lock, host))
+    wheels = (
+        *tools,
+        *toolchain.wheels(recipe, lock, host),
+        *openblas.wheels(recipe, lock),
+    )
 
     source = source_step(pin)
     wheel_steps = {wheel.project: wheel_step(wheel) for wheel in wheels}
@@ -163,6 +170,8 @@ def make_plan(
             "series": [[s.name, s.digest] for s in series],
         },
     )
+    blas_inputs = openblas.step_inputs(recipe, lock, os.environ)
+    blas = _step(openblas.STEP, blas_inputs, "OpenBLAS") if blas_inputs else None
     entries = cmake.cache_entries(recipe, pin, tests=bool(tests))
     configure = _step(
         "configure",
@@ -173,6 +182,7 @@ def make_plan(
             "layout": _layout(toolchain, recipe),
             "tools": {wheel.project: wheel.sha256 for wheel in tools},
             "cache": entries,
+            **({"openblas": blas.key} if blas else {}),
         },
     )
     compiled = _step(
@@ -206,6 +216,7 @@ def make_plan(
         source=source,
         wheel_steps=wheel_steps,
         tree=_step("cuda-tree", tree_inputs, "CUDA tree") if tree_inputs else None,
+        openblas=blas,
         patch=patch,
         configure=configure,
         compile=compiled,

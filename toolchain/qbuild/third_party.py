@@ -49,6 +49,7 @@ class Component:
     os: str = ""
     toolchains: tuple[str, ...] = ()
     unless_off: str = ""
+    if_on: str = ""
     bundled: tuple[str, ...] = ()
     own: bool = False
 
@@ -62,6 +63,8 @@ class Component:
             return False
         # An option that is not given is upstream's default; naming too much is the safe side.
         if str(facts.cmake.get(self.unless_off, "on")).lower() in _OFF:
+            return False
+        if self.if_on and str(facts.cmake.get(self.if_on, "off")).lower() in _OFF:
             return False
         return not self.bundled or any(
             fnmatchcase(name.lower(), pattern) for name in files for pattern in self.bundled

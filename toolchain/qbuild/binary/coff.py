@@ -1,4 +1,4 @@
-"""Reads COFF object files and ``.lib`` archives: what they tell the linker, and which DLLs they name.
+"""Reads COFF object files and ``.lib`` archives: their orders to the linker, the DLLs they name.
 
 Layout by Microsoft's "PE Format" (COFF objects, archive files, import library format). Nothing is
 linked or run. Objects made with ``/GL`` hold the compiler's private format; they are told apart

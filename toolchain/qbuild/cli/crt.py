@@ -1,4 +1,4 @@
-"""``qbuild crt FILE…``: which C runtime prebuilt libraries ask for, and whether a recipe takes them."""
+"""``qbuild crt FILE…``: which C runtime prebuilt libraries ask for, and whether it fits."""
 
 from __future__ import annotations
 

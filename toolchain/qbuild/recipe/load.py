@@ -24,6 +24,8 @@ _GLIBC = re.compile(r"2\.(\d{1,2})")
 _MAX_EXTENDS = 8
 
 OWNED_OPTIONS = {
+    "BLAS_INCLUDE_DIRS": "use `openblas.origin`",
+    "BLAS_LIBRARIES": "use `openblas.origin`",
     "BUILD_SHARED_LIBS": "use `build.linkage`",
     "CMAKE_BUILD_TYPE": "use `build.type`",
     "CMAKE_MSVC_RUNTIME_LIBRARY": "use `toolchain.runtime`",
@@ -38,6 +40,8 @@ OWNED_OPTIONS = {
     "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
     "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
     "GGML_BACKEND_DL": "a bundle with CUDA loads its backends at run time, one without links them",
+    "GGML_BLAS": "use `openblas.origin`",
+    "GGML_BLAS_VENDOR": "use `openblas.origin`",
     "GGML_CUDA": "use `cuda.architectures`",
     "GGML_CUDA_CLANG": "use `toolchain.name`",
     "GGML_CUDA_CLANG_COMPILER": "use `toolchain.name`",

@@ -18,6 +18,7 @@ Linkage = Literal["shared", "static"]
 Runtime = Literal["dynamic", "static"]
 ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
 CudaRuntime = Literal["bundled", "separate"]
+OpenBlasOrigin = Literal["none", "wheel", "folder", "system"]
 CmakeValue = bool | int | str
 Tool = Literal["llama-server", "llama-cli", "llama-bench"]
 FlagValue = bool | int | float | str
@@ -156,6 +157,20 @@ class Cuda:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenBlas:
+    """Large matrix products by OpenBLAS: ggml's BLAS backend."""
+
+    origin: OpenBlasOrigin = field(
+        default="none",
+        metadata=doc(
+            "`wheel`: pinned, for either system; `folder`: a prebuilt one that the environment "
+            "variable `OpenBLAS_DIR` names; `system`: the Linux system's own, which then stays "
+            "outside the bundle; `none`: ggml's own code only."
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bundle:
     """What ships beside the binaries."""
 
@@ -260,6 +275,7 @@ class Recipe:
     patches: Patches = field(default_factory=Patches)
     build: Build = field(default_factory=Build)
     cuda: Cuda = field(default_factory=Cuda)
+    openblas: OpenBlas = field(default_factory=OpenBlas)
     bundle: Bundle = field(default_factory=Bundle)
     checks: Checks = field(default_factory=Checks)
     launch: Mapping[str, Launch] = field(
