@@ -1,4 +1,4 @@
-"""The pinned OpenBLAS of both systems: found by CMake, linked by zig, loaded and called for real."""
+"""The pinned OpenBLAS of both systems: found by CMake, linked by zig, loaded and called."""
 
 from __future__ import annotations
 
@@ -72,11 +72,10 @@ def build(system: str, store: Store, folder: Path) -> Path:
     for name, text in (("CMakeLists.txt", PROJECT), ("use.c", USE), ("main.c", MAIN)):
         (work / "src").mkdir(parents=True, exist_ok=True)
         (work / "src" / name).write_text(text)
+    pins = [lock.wheel(project, host.platform_key()) for project in ("ziglang", "cmake", "ninja")]
     unpacked = {
-        project: fetch_wheel(lock.wheel(project, host.platform_key()), store, Plain(), offline=False)
-        .path / "files"
-        for project in ("ziglang", "cmake", "ninja")
-    }  # fmt: skip
+        pin.project: fetch_wheel(pin, store, Plain(), offline=False).path / "files" for pin in pins
+    }
     prepared = Zig().prepare(
         recipe, unpacked=unpacked, work=work, cache_dir=Path(os.environ["QBUILD_TEST_ZIG_CACHE"])
     )

@@ -107,8 +107,8 @@ def make_bundle(
         facts: What the bundle's papers say.
         dest_dir: Where the zip goes; made when missing.
         extras: More files to ship.
-        provided: Name → file of libraries that ship when an import table asks for them: NVIDIA's,
-            from their wheels.
+        provided: Name → file of libraries that ship when an import table asks for them: NVIDIA's
+            and Microsoft's from wheels, OpenBLAS.
 
     Raises:
         BundleError: An executable or library is missing, a licence is not found, or a paper
@@ -297,10 +297,16 @@ def _problems(
 
 
 def _extra_groups(facts: BundleFacts) -> tuple[str, ...]:
-    if not facts.recipe.cuda.architectures:
-        return ()
-    separate = facts.recipe.bundle.cuda_runtime == "separate"
-    return ("cuda-runtime",) if separate else ("cuda",)
+    recipe = facts.recipe
+    groups = []
+    if recipe.cuda.architectures:
+        separate = recipe.bundle.cuda_runtime == "separate"
+        groups.append("cuda-runtime" if separate else "cuda")
+    if recipe.openblas.origin == "system":
+        groups.append("openblas")
+    if recipe.bundle.vc_runtime == "installed":
+        groups.append("vc-runtime")
+    return tuple(groups)
 
 
 def _is_backend(name: str, *, windows: bool) -> bool:

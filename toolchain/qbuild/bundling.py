@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qbuild import __version__
+from qbuild import __version__, openblas
 from qbuild.facts import (
     BundleFacts,
     CudaFacts,
@@ -150,6 +150,8 @@ def bundle_from_plan(
         name: unpacked[project] / file
         for name, (project, file) in plan.toolchain.provides(plan.recipe).items()
     }
+    if plan.openblas is not None:
+        provided |= {path.name: path for path in (unpacked[openblas.STEP] / "bin").iterdir()}
     cuda = None
     if plan.recipe.cuda.architectures:
         from qbuild.cuda.proof import prove

@@ -99,7 +99,8 @@ def load_table(target_os: str, *extra: str) -> SystemTable:
     Args:
         target_os: ``windows`` or ``linux``.
         extra: Further groups that count as the system's: ``cuda`` for what only NVIDIA's libraries
-            ask for, ``cuda-runtime`` when the user brings those libraries.
+            ask for, ``cuda-runtime``, ``openblas`` and ``vc-runtime`` when the user brings those
+            libraries.
     """
     path: Path = resources.data_dir() / _TABLES[target_os]
     data = tomllib.loads(path.read_text(encoding="utf-8"))

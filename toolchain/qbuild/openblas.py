@@ -42,7 +42,7 @@ CALLED: Final = ("cblas_sgemm", "openblas_set_num_threads")
 
 _DECLARED: Final = re.compile(r"\b(\w*?)cblas_sgemm(64_)?\s*\(")
 _VERSION: Final = re.compile(r'OPENBLAS_VERSION\s+"\s*OpenBLAS\s+([\w.]+)')
-_OPENMP: Final = re.compile(r"(lib)?(gomp|omp|iomp5?|vcomp)[\d.-]*(d|_\w+)?\.(dll|so[.\d]*)", re.I)
+_OPENMP: Final = re.compile(r"(lib)?(gomp|omp|iomp|vcomp)[\d.-].*", re.IGNORECASE)
 _LICENCES: Final = ("LICENSE*", "LICENCE*", "COPYING*")
 _BRINGS_GLIBC: Final = ("zig", "clang-cuda")
 _SYSTEM_ROOTS: Final = ("/usr", "/usr/local")
@@ -159,14 +159,14 @@ def locate(recipe: Recipe, env: Mapping[str, str], files: Path | None = None) ->
     return inspect(root.absolute(), recipe, where, licences=root)
 
 
-def _of_system(recipe: Recipe, where: str, roots: tuple[str, ...] = _SYSTEM_ROOTS) -> OpenBlas:
+def _of_system(recipe: Recipe, where: str) -> OpenBlas:
     if recipe.target.os != "linux":
         raise ToolchainError(
             "Windows brings no OpenBLAS of its own",
             where=where,
             fix='set openblas.origin = "wheel", or "folder" with OpenBLAS_DIR',
         )
-    for root in map(Path, roots):
+    for root in map(Path, _SYSTEM_ROOTS):
         if next(_headers(root), None) is not None and next(_linux_libraries(root), None):
             return inspect(root, recipe, where, licences=None)
     raise ToolchainError(

@@ -96,6 +96,9 @@ def _needs(facts: BundleFacts) -> str:
         system = f"Linux, 64 bit, with glibc {target.glibc} or newer."
     cpu = PROCESSORS.get(target.cpu, target.cpu)
     extra = f" with {', '.join(sorted(target.isa))}" if target.isa else ""
+    blas = []
+    if facts.recipe.openblas.origin == "system":
+        blas = [_wrap("The system's OpenBLAS (Debian, Ubuntu: libopenblas0).", "  ", "- ")]
     return _section(
         "What it needs",
         [
@@ -107,6 +110,7 @@ def _needs(facts: BundleFacts) -> str:
                 "- ",
             ),
             *_gpu_needs(facts),
+            *blas,
             _wrap("Memory for the model: about the size of its file plus 1 to 2 GB.", "  ", "- "),
         ],
     )

@@ -42,6 +42,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
     details = {
         "source": f"{plan.pin.commit[:9]} of {plan.pin.url}",
         "cuda-tree": "what clang takes for a CUDA installation, from those wheels",
+        "openblas": "checked and laid out for CMake",
         "patch": ", ".join(s.name for s in plan.series) or "(no series)",
         "configure": f"{plan.toolchain.name}, {plan.recipe.target.cpu}, "
         f"{plan.recipe.build.linkage}",

@@ -18,6 +18,8 @@ Linkage = Literal["shared", "static"]
 Runtime = Literal["dynamic", "static"]
 ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
 CudaRuntime = Literal["bundled", "separate"]
+VcRuntime = Literal["none", "installed", "app-local"]
+Generator = Literal["ninja", "visual-studio"]
 OpenBlasOrigin = Literal["none", "wheel", "folder", "system"]
 CmakeValue = bool | int | str
 Tool = Literal["llama-server", "llama-cli", "llama-bench"]
@@ -82,6 +84,27 @@ class Toolchain:
         default="dynamic",
         metadata=doc(
             "MSVC runtime: `dynamic` is /MD, `static` is /MT. Other toolchains ignore it."
+        ),
+    )
+    toolset: str = field(
+        default="",
+        metadata=doc(
+            "MSVC toolset, e.g. `14.44`; empty: the newest installed one that fits. Only msvc and "
+            "nvcc on Windows read this key and the next three."
+        ),
+    )
+    sdk: str = field(
+        default="", metadata=doc("Windows SDK, e.g. `10.0.22621.0`; empty: the newest installed.")
+    )
+    generator: Generator = field(
+        default="ninja",
+        metadata=doc("`ninja`, or MSBuild by the `visual-studio` generator, which is slower."),
+    )
+    cuda: str = field(
+        default="",
+        metadata=doc(
+            "Installed CUDA toolkit for nvcc, e.g. `12.9`; empty: the newest that compiles for "
+            "the recipe's architectures."
         ),
     )
 
@@ -182,6 +205,14 @@ class Bundle:
         metadata=doc(
             "Linux only: take libstdc++ and libgcc_s from the target system "
             "(the gcc and clang toolchains) instead of linking them in."
+        ),
+    )
+    vc_runtime: VcRuntime = field(
+        default="none",
+        metadata=doc(
+            "Microsoft's C++ runtime of a build with msvc or nvcc and `toolchain.runtime = "
+            '"dynamic"`: `installed` leaves it to the redistributable\'s installer, `app-local` '
+            "puts its DLLs beside the programs."
         ),
     )
     cuda_runtime: CudaRuntime = field(

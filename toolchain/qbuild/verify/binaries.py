@@ -216,6 +216,7 @@ def closure_problems(
     *,
     system_libstdcxx: bool = False,
     cuda_runtime: bool = False,
+    user_brings: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what a file needs that is neither in the bundle nor part of the system.
 
@@ -227,6 +228,7 @@ def closure_problems(
         target_os: ``windows`` or ``linux``.
         system_libstdcxx: Whether the recipe takes the C++ runtime from the target system.
         cuda_runtime: Whether the recipe leaves NVIDIA's libraries to the user.
+        user_brings: Further groups that it leaves to the user: ``openblas``, ``vc-runtime``.
     """
     result = closure_of(
         images, target_os, system_libstdcxx=system_libstdcxx, cuda_runtime=cuda_runtime
@@ -255,6 +257,7 @@ def closure_of(
     nvidia = any(_NVIDIA_EXPORTS.intersection(image.exports) for image in by_base.values())
     extra = ["cuda"] if nvidia else []
     extra += ["cuda-runtime"] if cuda_runtime else []
+    extra += user_brings
     table = closure.load_table(target_os, *extra)
     if system_libstdcxx:
         table = replace(table, system=(*table.system, *_CXX_RUNTIME))
