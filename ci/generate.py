@@ -1,4 +1,6 @@
-"""Write the generated files: schemas, reference pages, pipelines. ``--check`` only looks.
+"""Write the generated files: schemas, reference pages, pipelines, golden scripts.
+
+``--check`` only looks.
 
 Run it after a change to a recipe, the recipe model or the error classes; a test fails when it was
 forgotten.
@@ -7,7 +9,12 @@ forgotten.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from goldens import goldens
 
 from qbuild.ci import github, gitlab
 from qbuild.doctor import schema as doctor_schema
@@ -16,6 +23,7 @@ from qbuild.recipe import schema
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@cache
 def generated() -> dict[str, str]:
     """Return file name (below the checkout) → text."""
     return {
@@ -26,6 +34,7 @@ def generated() -> dict[str, str]:
         "docs/reference/doctor.md": doctor_schema.reference_page(),
         **github.files(),
         gitlab.FILE: gitlab.text(),
+        **goldens(),
     }
 
 
@@ -41,6 +50,7 @@ def stale(root: Path = ROOT) -> list[str]:
 
 def main() -> int:
     """Write, or with ``--check`` report and fail."""
+    texts = generated()
     names = stale()
     for name in names:
         if "--check" in sys.argv:
@@ -48,7 +58,7 @@ def main() -> int:
         else:
             path = ROOT / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(generated()[name].encode())
+            path.write_bytes(texts[name].encode())
             print(f"wrote {name}")
     return 1 if names and "--check" in sys.argv else 0
 

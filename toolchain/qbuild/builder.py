@@ -17,7 +17,7 @@ from typing import Any
 
 from qbuild import cmake, host, ninja, openblas, process
 from qbuild.console import Reporter
-from qbuild.errors import ConfigureError, StoreError, ToolchainError
+from qbuild.errors import CompileError, ConfigureError, StoreError, ToolchainError
 from qbuild.lock import SourcePin, WheelPin
 from qbuild.plan import Plan, Step, source_step, wheel_step
 from qbuild.shared import Shared
@@ -255,18 +255,24 @@ class Builder:
             self._configure(work, prepared, tools, env, log)
             started = time.monotonic()
             jobs = self.options.jobs or host.default_jobs()
-            ninja.build(
-                tools["ninja"],
-                work / "build",
-                plan.compile.inputs["targets"],
-                jobs=jobs,
-                env=env,
-                log=log,
-                reporter=self.reporter,
-                network=self.options.network,
-            )
+            targets = plan.compile.inputs["targets"]
+            binaries = work / "build" / "bin"
+            if "Ninja" in prepared.generator:
+                ninja.build(
+                    tools["ninja"],
+                    work / "build",
+                    targets,
+                    jobs=jobs,
+                    env=env,
+                    log=log,
+                    reporter=self.reporter,
+                    network=self.options.network,
+                )
+            else:
+                self._msbuild(tools["cmake"], work, targets, jobs, env, log)
+                binaries /= plan.recipe.build.type
             self.record.seconds["ninja"] = round(time.monotonic() - started, 2)
-            shutil.copytree(work / "build" / "bin", dest / "bin", symlinks=True)
+            shutil.copytree(binaries, dest / "bin", symlinks=True)
             if self.after_compile is not None:
                 self.after_compile(work, tools, env)
             # Logs hold times and paths: they lie in the store for people, never in a bundle.
@@ -283,6 +289,28 @@ class Builder:
             "shared": self.options.shared.words(),
             "compiled_on": hosts,
         }
+
+    def _msbuild(
+        self,
+        program: Path,
+        work: Path,
+        targets: Sequence[str],
+        jobs: int,
+        env: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        """Compile with the Visual Studio generator (never run on a real Windows)."""
+        command = cmake.build_command(
+            program, work / "build", targets, config=self.plan.recipe.build.type, jobs=jobs
+        )
+        lines: list[str] = []
+        if process.run_logged(command, cwd=work, env=env, log=log, on_line=lines.append) != 0:
+            text = "\n".join(lines)
+            raise CompileError(
+                lines[-1] if lines else "MSBuild failed",
+                where=f"full log: {log}",
+                fix=ninja.advice(text),
+            )
 
     def _prepare(self, work: Path) -> tuple[Prepared, dict[str, Path]]:
         """Lay out the work tree: source, wrappers, toolchain."""
@@ -459,7 +487,7 @@ class Builder:
         remove_tree(work / "build")
         (work / "cache.cmake").write_text(text, encoding="utf-8")
         (work / "toolchain.cmake").write_text(prepared.toolchain_file, encoding="utf-8")
-        command = cmake.configure_command(tools["cmake"], tools["ninja"], work)
+        command = cmake.configure_command(tools["cmake"], tools["ninja"], work, prepared.generator)
         started = time.monotonic()
         lines: list[str] = []
         label = f"configure: {plan.toolchain.name} for {plan.recipe.target.os}"

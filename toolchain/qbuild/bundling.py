@@ -14,6 +14,7 @@ from qbuild.facts import (
     CudaFacts,
     InputFile,
     PatchFacts,
+    Redistributable,
     SeriesFacts,
     SourceFacts,
     ToolchainFacts,
@@ -21,6 +22,7 @@ from qbuild.facts import (
 from qbuild.lock import WheelPin
 from qbuild.plan import BUILD_TOOLS, Plan
 from qbuild.store import Entry
+from qbuild.toolchains import ON_WINDOWS
 
 
 def _input(wheel: WheelPin) -> InputFile:
@@ -56,7 +58,11 @@ def lock_subset(plan: Plan) -> dict[str, Any]:
 
 
 def facts_of(
-    plan: Plan, patched: Entry, compiled: Entry, cuda: CudaFacts | None = None
+    plan: Plan,
+    patched: Entry,
+    compiled: Entry,
+    cuda: CudaFacts | None = None,
+    redistributable: Redistributable | None = None,
 ) -> BundleFacts:
     """Return what the bundle's manifest, provenance, SBOM and README say."""
     pin = plan.pin
@@ -104,6 +110,7 @@ def facts_of(
         qbuild_version=__version__,
         cuda=cuda,
         gpu_validated=_gpu_validated(plan),
+        redistributable=redistributable,
         tools=tuple(_input(w) for w in plan.wheels if w.project in BUILD_TOOLS),
     )
 
@@ -125,6 +132,27 @@ def _cuda_compiler(plan: Plan) -> str:
     """Return the CUDA compiler as ``gpu-validated.toml`` calls it: nvcc with its release."""
     described = plan.configure.inputs["toolchain"]
     return " ".join(str(described[key]) for key in ("name", "toolkit") if key in described)
+
+
+def _runtime(plan: Plan, staged: Path) -> Redistributable | None:
+    """Prove the C runtime of what Visual Studio linked; return what it needs of Microsoft's.
+
+    Raises:
+        BundleError: It has another runtime than its recipe, or needs a newer one than is pinned.
+    """
+    recipe = plan.recipe
+    if recipe.toolchain.name not in ON_WINDOWS or recipe.target.os != "windows":
+        return None
+    from qbuild import crt
+    from qbuild.binary.pe import read_pe
+
+    images = {path.name: read_pe(path) for path in sorted((staged / "bin").iterdir())}
+    crt.check_imports(images, recipe.toolchain.runtime, where=recipe.name)
+    need = crt.needed_redistributable(images)
+    if recipe.bundle.vc_runtime == "app-local" and need is not None:
+        (pinned,) = (w.version for w in plan.wheels if w.project == "msvc-runtime")
+        crt.check_version(need, pinned, where=recipe.name)
+    return need
 
 
 def bundle_from_plan(
@@ -164,7 +192,7 @@ def bundle_from_plan(
         stage=staged,
         source_tree=patched.path / "tree",
         toolchain_licences=unpacked,
-        facts=facts_of(plan, patched, compiled, cuda),
+        facts=facts_of(plan, patched, compiled, cuda, _runtime(plan, staged)),
         dest_dir=dest,
         provided=provided,
         extras=extra_files(plan.recipe),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qbuild import openblas
@@ -11,6 +11,7 @@ from qbuild.errors import ConfigureError
 from qbuild.lock import SourcePin
 from qbuild.recipe import isa
 from qbuild.recipe.model import CmakeValue, Recipe
+from qbuild.toolchains import ON_WINDOWS
 
 FORMAT = 1
 
@@ -64,7 +65,7 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
         "LLAMA_BUILD_NUMBER": pin.build_number or 0,
         "LLAMA_BUILD_UI": recipe.build.ui,
     }
-    if recipe.toolchain.name == "msvc":
+    if recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows":
         suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
         entries["CMAKE_MSVC_RUNTIME_LIBRARY"] = f"MultiThreaded{suffix}"
     entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
@@ -79,12 +80,13 @@ def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
     from qbuild.cuda import flags
     from qbuild.cuda.arch import parse_archs
 
-    return flags.cache_entries(
+    entries = flags.cache_entries(
         parse_archs(recipe.cuda.architectures),
         kv_types=recipe.cuda.kv_cache,
         peer_copy=recipe.cuda.peer_copy,
         compiler=recipe.toolchain.name,
     )
+    return {**entries, "GGML_CUDA_CLANG": recipe.toolchain.name == "clang-cuda"}
 
 
 def init_cache(entries: Mapping[str, CmakeValue]) -> str:
@@ -99,17 +101,30 @@ def init_cache(entries: Mapping[str, CmakeValue]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def configure_command(cmake: Path, ninja: Path, work: Path) -> list[str]:
+def configure_command(
+    cmake: Path, ninja: Path, work: Path, generator: Sequence[str] = ("-G", "Ninja")
+) -> list[str]:
     """Return CMake's command line for a work folder that holds ``src`` and the two files."""
+    maker = [f"-DCMAKE_MAKE_PROGRAM={ninja.as_posix()}"] if "Ninja" in generator else []
     return [
         str(cmake),
         "-S", str(work / "src"),
         "-B", str(work / "build"),
-        "-G", "Ninja",
+        *generator,
         "-C", str(work / "cache.cmake"),
         f"-DCMAKE_TOOLCHAIN_FILE={(work / 'toolchain.cmake').as_posix()}",
-        f"-DCMAKE_MAKE_PROGRAM={ninja.as_posix()}",
+        *maker,
         "-Wno-author",
+    ]  # fmt: skip
+
+
+def build_command(
+    cmake: Path | str, build: Path | str, targets: Sequence[str], *, config: str, jobs: int
+) -> list[str]:
+    """Return the command that builds with a generator that is not Ninja."""
+    return [
+        str(cmake), "--build", str(build), "--config", config, "--parallel", str(jobs),
+        "--target", *targets,
     ]  # fmt: skip
 
 

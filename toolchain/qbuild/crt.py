@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from qbuild.binary.coff import CoffFile, CoffObject, read_coff
 from qbuild.errors import BundleError, ToolchainError
+from qbuild.facts import Redistributable
 from qbuild.recipe.model import Runtime
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _OURS: Final = {"_ITERATOR_DEBUG_LEVEL": "0", "_MSC_VER": "1900"}
 """Keys that a Release build by Visual Studio 2015 or newer has in each C++ object."""
 
 _LINKED_IN: Final = re.compile(r"(vcruntime|msvcp|concrt|vccorlib|ucrtbase|api-ms-win-crt-).*\.dll")
-REDISTRIBUTABLE: Final = re.compile(r"(vcruntime|msvcp|concrt|vccorlib)140(_\w+)?\.dll")
+_REDISTRIBUTABLE: Final = re.compile(r"(vcruntime|msvcp|concrt|vccorlib)140(_\w+)?\.dll")
 """DLLs of Microsoft's redistributable, in lower case; the universal C runtime is Windows' own."""
 
 _SHOWN: Final = 3  # members named in a message
@@ -208,19 +209,6 @@ def check_libraries(paths: Iterable[Path], runtime: Runtime, *, where: str) -> N
 # -- after the build ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Redistributable:
-    """What a /MD build needs of Microsoft's redistributable.
-
-    Args:
-        dlls: Names, as imported.
-        version: Lowest version that serves: that of the newest toolset that linked a file.
-    """
-
-    dlls: tuple[str, ...]
-    version: str
-
-
 def needed_redistributable(images: Mapping[str, PeImage]) -> Redistributable | None:
     """Return the redistributable's DLLs that files import; nothing when they import none.
 
@@ -231,9 +219,9 @@ def needed_redistributable(images: Mapping[str, PeImage]) -> Redistributable | N
     linkers = []
     for name, image in images.items():
         wanted = [
-            entry.dll for entry in image.imports if REDISTRIBUTABLE.fullmatch(entry.dll.lower())
+            entry.dll for entry in image.imports if _REDISTRIBUTABLE.fullmatch(entry.dll.lower())
         ]
-        if wanted and not REDISTRIBUTABLE.fullmatch(name.lower()):
+        if wanted and not _REDISTRIBUTABLE.fullmatch(name.lower()):
             linkers.append(image.linker)
             found |= {dll.lower(): dll for dll in wanted}
     if not found:
@@ -274,4 +262,21 @@ def check_imports(images: Mapping[str, PeImage], runtime: Runtime, *, where: str
             "the build has another C runtime than its recipe:\n  " + "\n  ".join(problems),
             where=where,
             fix="a prebuilt library brought it in: `qbuild crt LIB…` shows what each asks for",
+        )
+
+
+def check_version(need: Redistributable, pinned: str, *, where: str) -> None:
+    """Check that the runtime that ships is not older than the compiler that linked against it.
+
+    Raises:
+        BundleError: It is.
+    """
+    have = tuple(int(part) for part in pinned.split(".")[:2])
+    if have < tuple(int(part) for part in need.version.split(".")):
+        raise BundleError(
+            f"the pinned runtime {pinned} is older than the toolset {need.version} that linked "
+            f"{', '.join(need.dlls)}",
+            where=where,
+            fix="pin a newer one (`qbuild lock --update msvc-runtime`), or set toolchain.toolset "
+            "to an older toolset",
         )

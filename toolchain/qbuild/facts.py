@@ -119,6 +119,19 @@ class CudaFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Redistributable:
+    """What a /MD build needs of Microsoft's redistributable.
+
+    Args:
+        dlls: Names, as imported.
+        version: Lowest version that serves: that of the newest toolset that linked a file.
+    """
+
+    dlls: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class BundleFacts:
     """Everything a bundle's papers say.
 
@@ -135,6 +148,7 @@ class BundleFacts:
         https: Whether the tools can fetch over HTTPS.
         cuda: The GPU side; ``None``: CPU only.
         gpu_validated: Whether the bundle's GPU code ran on a real GPU; ``None``: it has none.
+        redistributable: Microsoft's runtime DLLs that it needs and their lowest version.
         tools: CMake, ninja and the like: they make the build but leave nothing in the bundle.
 
     """
@@ -151,6 +165,7 @@ class BundleFacts:
     https: bool = False
     cuda: CudaFacts | None = None
     gpu_validated: bool | None = None
+    redistributable: Redistributable | None = None
     tools: tuple[InputFile, ...] = field(default=())
 
     @property

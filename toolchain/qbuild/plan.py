@@ -20,8 +20,9 @@ from qbuild.store import step_key
 from qbuild.toolchains import get_toolchain
 
 if TYPE_CHECKING:
+    from qbuild.msvc.facts import MsvcFacts
     from qbuild.patches import Series
-    from qbuild.toolchains.base import Toolchain
+    from qbuild.toolchains.base import Layout, Toolchain
 
 SOURCE_FORMAT = 1
 WHEEL_FORMAT = 1
@@ -130,6 +131,7 @@ def make_plan(
     host: str,
     patches_root: Path | None = None,
     tests: tuple[str, ...] = (),
+    machine: MsvcFacts | None = None,
 ) -> Plan:
     """Return the plan of a recipe.
 
@@ -138,6 +140,7 @@ def make_plan(
         lock: All pins.
         host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
         patches_root: Folder of the series; the default is qbuild's own.
+        machine: What the Windows machine has, for the toolchains that take what is installed.
         tests: Test programs to build instead of the recipe's targets (``qbuild test``).
 
     Raises:
@@ -150,7 +153,7 @@ def make_plan(
     pin = lock.source(recipe.source.pin)
     root = patches_root or resources.patches_dir()
     series = tuple(load_series(root, name) for name in recipe.patches.series)
-    toolchain = get_toolchain(recipe.toolchain.name)
+    toolchain = get_toolchain(recipe.toolchain.name, machine)
     tools = tuple(lock.wheel(project, host) for project in BUILD_TOOLS)
     wheels = (
         *tools,
@@ -240,7 +243,15 @@ def _layout(toolchain: Toolchain, recipe: Recipe) -> dict[str, Any]:
         "wrappers": {name: list(words) for name, words in layout.wrappers.items()},
         "toolchain_file": layout.toolchain_file,
         "cache": dict(layout.cache),
+        **_calls(layout),
     }
+
+
+def _calls(layout: Layout) -> dict[str, Any]:
+    """Return what is called besides wrappers; nothing for toolchains that have only those."""
+    if not layout.setup:
+        return {}
+    return {"generator": list(layout.generator[:2])}
 
 
 def wheel_step(wheel: WheelPin) -> Step:

@@ -91,7 +91,7 @@ def _title(facts: BundleFacts) -> str:
 def _needs(facts: BundleFacts) -> str:
     target = facts.recipe.target
     if facts.windows:
-        system = "Windows 10 or newer, 64 bit. No Visual C++ redistributable is needed."
+        system = f"Windows 10 or newer, 64 bit. {_redistributable(facts)}"
     else:
         system = f"Linux, 64 bit, with glibc {target.glibc} or newer."
     cpu = PROCESSORS.get(target.cpu, target.cpu)
@@ -113,6 +113,18 @@ def _needs(facts: BundleFacts) -> str:
             *blas,
             _wrap("Memory for the model: about the size of its file plus 1 to 2 GB.", "  ", "- "),
         ],
+    )
+
+
+def _redistributable(facts: BundleFacts) -> str:
+    need = facts.redistributable
+    if need is None:
+        return "No Visual C++ redistributable is needed."
+    if facts.recipe.bundle.vc_runtime == "app-local":
+        return f"Microsoft's Visual C++ runtime lies beside the programs: {', '.join(need.dlls)}."
+    return (
+        f"Microsoft's Visual C++ redistributable (x64), version {need.version} or newer, must be "
+        f"installed: the programs load {', '.join(need.dlls)}."
     )
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qbuild import cmake
+from qbuild import cmake, openblas
 from qbuild.cuda import tree
 from qbuild.cuda.tree import TARGET_WHEELS
 from qbuild.errors import UsageError
 from qbuild.pipcall import platform_options
 from qbuild.plan import Plan
 from qbuild.toolchains.base import CUDA_TREE, Layout, wrapper_text
+
+_FOREIGN = (*TARGET_WHEELS, openblas.PROJECT)
+"""Wheels of libraries: those of the machine the bundle is for."""
 
 
 def render(plan: Plan, shell: str) -> str:
@@ -52,6 +55,11 @@ def render(plan: Plan, shell: str) -> str:
     layout = plan.toolchain.layout(
         plan.recipe, programs=programs, work=here, cache_dir=f"{here}/cache"
     )
+    if layout.setup and not windows:
+        raise UsageError(
+            f"the {plan.recipe.toolchain.name} toolchain runs on Windows only",
+            fix="--script cmd or --script ps1",
+        )
     writer = {"sh": _Sh, "cmd": _Cmd, "ps1": _Ps1}[shell]()
     _compose(plan, layout, writer, windows=windows)
     return writer.text()
@@ -89,7 +97,7 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         foreign = ["--only-binary=:all:", *platform_options(wheel)]
         out.run(
             "python" if windows else "python3", "-m", "pip", "install", "--no-deps", "--target",
-            f"tools/{wheel.project}", *(foreign if wheel.project in TARGET_WHEELS else []),
+            f"tools/{wheel.project}", *(foreign if wheel.project in _FOREIGN else []),
             f"{wheel.project}=={wheel.version}",
         )  # fmt: skip
     if plan.tree is not None:
@@ -111,47 +119,50 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         out.file(file, text, literal=True)
     for name, value in layout.env.items():
         out.environment(name, value)
+    modules = _openblas(plan, out)
+    if layout.setup:
+        out.note("The compiler's environment")
+        out.setup(layout.setup)
     out.note("Configure and compile")
     exe = ".exe" if windows else ""
+    program, maker = f"tools/cmake/cmake/data/bin/cmake{exe}", f"tools/ninja/bin/ninja{exe}"
+    by_ninja = "Ninja" in layout.generator
     out.run(
-        f"tools/cmake/cmake/data/bin/cmake{exe}", "-S", "src", "-B", "build", "-G", "Ninja",
+        program, "-S", "src", "-B", "build", *layout.generator,
         "-C", "cache.cmake", f"-DCMAKE_TOOLCHAIN_FILE={out.here}/toolchain.cmake",
-        f"-DCMAKE_MAKE_PROGRAM={out.here}/tools/ninja/bin/ninja{exe}", "-Wno-author",
+        *([f"-DCMAKE_MAKE_PROGRAM={out.here}/{maker}"] if by_ninja else []),
+        *modules, "-Wno-author",
     )  # fmt: skip
-    out.run(f"tools/ninja/bin/ninja{exe}", "-C", "build", *recipe.build.targets)
-    out.note("The binaries lie in build/bin.")
+    if by_ninja:
+        out.run(maker, "-C", "build", *recipe.build.targets)
+        out.note("The binaries lie in build/bin.")
+        return
+    config = recipe.build.type
+    out.run(*cmake.build_command(program, "build", recipe.build.targets, config=config, jobs=2))
+    out.note(f"The binaries lie in build/bin/{config}.")
 
 
-def _cuda_tree(plan: Plan, out: _Shell, *, windows: bool) -> None:
-    """Write what puts the folder together that clang takes for a CUDA installation."""
-    assert plan.tree is not None
-    host, target = "windows" if windows else "linux", str(plan.tree.inputs["target"])
-    out.note("The folder that clang takes for a CUDA installation (see docs/clang-cuda.md)")
-    clang = next(w for w in plan.wheels if w.project == tree.CLANG_TIDY).version.split(".")[0]
-    folders = [
-        *((f"tools/{project}/{source}", dest) for project, source, dest in tree.FOLDERS),
-        (f"tools/{tree.CLANG_TIDY}/clang_tidy/data/lib/clang/{clang}/include", "resource/include"),
-        (out.path_in("PATCHES", "..", "toolchain", "cuda", "overlay"), "overlay"),
-    ]
-    for source, dest in folders:
-        out.copy_folder(source, f"cuda/{dest}")
-    for project, source, dest in tree.files(host=host, target=target):
-        out.copy_file(f"tools/{project}/{source}", f"cuda/{dest}")
-    own = out.path_in("PATCHES", "..", "toolchain", "cuda", "fatbinary.c")
-    zig = "tools/ziglang/ziglang/zig" + (".exe" if windows else "")
-    command = tree.fatbinary_command(Path(zig), Path("cuda"), host=host)
-    out.run(*(own if "fatbinary.c" in part else _slashes(part) for part in command.argv))
-    if target == "windows":
-        name = tree.IMPORTED[0]
-        text = tree.definition_file(f"{name}.dll", tree.CUBLAS_FUNCTIONS)
-        out.file(f"cuda/lib/{name}.def", text, literal=True)
-        made = tree.import_library_command(Path(zig), Path(f"cuda/lib/{name}.def"))
-        out.run(*map(_slashes, made.argv))
-
-
-def _slashes(word: str) -> str:
-    """Return a word with forward slashes, whatever this host's paths look like."""
-    return word.replace("\\", "/")
+def _openblas(plan: Plan, out: _Shell) -> list[str]:
+    """Write what makes CMake find OpenBLAS; return its arguments."""
+    if plan.openblas is None:
+        return []
+    target = plan.recipe.target.os
+    if plan.recipe.openblas.origin != "wheel":
+        raise UsageError(
+            "there is a script for OpenBLAS from the pinned wheel only",
+            where=f"recipe {plan.recipe.name}: openblas.origin = {plan.recipe.openblas.origin}",
+            fix="--set openblas.origin=wheel, or `qbuild build`, which reads the folder first",
+        )
+    out.note("OpenBLAS: CMake's module for it; copy its library from lib beside the programs")
+    root = f"${{CMAKE_CURRENT_LIST_DIR}}/tools/{openblas.PROJECT}/{openblas.WHEEL_ROOT}"
+    text = openblas.find_module(
+        f"{root}/include",
+        f"{root}/{openblas.WHEEL_LINK[target]}",
+        prefix=openblas.WHEEL_PREFIX,
+        suffix="",
+    )
+    out.file("FindBLAS.cmake", text, literal=True)
+    return [f"-DCMAKE_MODULE_PATH={out.here}"]
 
 
 def _wrapper(command: Sequence[str], *, windows: bool) -> str:
@@ -187,6 +198,9 @@ class _Shell:
 
     def run(self, *words: str) -> None:
         self.lines.append(" ".join(self.quote(word) for word in words))
+
+    def setup(self, words: Sequence[str]) -> None:
+        raise NotImplementedError
 
     def variable(self, name: str, value: str) -> None:
         raise NotImplementedError
@@ -270,6 +284,10 @@ class _Cmd(_Shell):
         line = " ".join([self.quote(program), *(self.quote(w) for w in words[1:])])
         self.lines.append(f"{line} || exit /b 1")
 
+    def setup(self, words: Sequence[str]) -> None:
+        line = " ".join(self.quote(word) for word in words)
+        self.lines.append(f"call {line} || exit /b 1")
+
     def variable(self, name: str, value: str) -> None:
         self.lines.append(f'if not defined {name} set "{name}={value}"')
         self.lines.append(f'for %%d in ("%{name}%") do set "{name}=%%~fd"')
@@ -327,6 +345,15 @@ class _Ps1(_Shell):
     def run(self, *words: str) -> None:
         program = f"./{words[0]}" if "/" in words[0] else words[0]
         self.lines.append(" ".join(["Step", self.quote(program), *map(self.quote, words[1:])]))
+
+    def setup(self, words: Sequence[str]) -> None:
+        # A batch file changes its own cmd only: that one prints what it has, and we take it over.
+        line = " ".join([f'`"{words[0]}`"', *words[1:]])
+        self.lines += [
+            f'cmd /d /c "call {line} >nul && set" | ForEach-Object {{ '
+            "if ($_ -match '^([^=]+)=(.*)$') { Set-Item \"env:$($Matches[1])\" $Matches[2] } }",
+            "if ($LASTEXITCODE -ne 0) { exit 1 }",
+        ]
 
     def variable(self, name: str, value: str) -> None:
         self.lines.append(f"if (-not ${name}) {{ ${name} = (Resolve-Path '{value}').Path }}")

@@ -13,6 +13,7 @@ from qbuild.errors import UsageError
 if TYPE_CHECKING:
     from qbuild.builder import BuildOptions
     from qbuild.lock import Lock
+    from qbuild.msvc.facts import MsvcFacts
     from qbuild.plan import Plan
     from qbuild.recipe.model import Recipe
     from qbuild.store import Store
@@ -171,14 +172,17 @@ def load_lock(args: argparse.Namespace) -> Lock:
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
-    """Return the plan of the command line's recipe on this host."""
+    """Return the plan of the command line's recipe on this host, or on the captured machine."""
     from qbuild import host, plan
 
+    recipe = load(args)
+    facts = getattr(args, "facts", None)
     return plan.make_plan(
-        load(args),
+        recipe,
         load_lock(args),
-        host=host.platform_key(),
+        host="windows-x86_64" if facts else host.platform_key(),
         patches_root=Path(args.patches) if args.patches else None,
+        machine=_machine(recipe, facts),
     )
 
 
@@ -198,6 +202,21 @@ def existing_zip(name: str) -> Path:
             else "name one zip, not the folder it lies in",
         )
     return path
+
+
+def _machine(recipe: Recipe, facts: str | None) -> MsvcFacts | None:
+    """Return what is known of a Windows machine, where the recipe's toolchain needs to know."""
+    from qbuild import host
+    from qbuild.msvc.facts import capture, load_facts, parse_facts
+    from qbuild.toolchains import ON_WINDOWS
+
+    if facts:
+        return load_facts(Path(facts))
+    if recipe.toolchain.name not in ON_WINDOWS or host.system() != "windows":
+        return None
+    from qbuild.doctor.probe import HostProbe
+
+    return parse_facts(capture(HostProbe()), where="this machine")
 
 
 def store(args: argparse.Namespace) -> Store:

@@ -16,10 +16,26 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         choices=("sh", "cmd", "ps1"),
         help="print commands that give the same build by hand",
     )
+    parser.add_argument(
+        "--facts",
+        metavar="FILE",
+        help="plan for the Windows machine this file was captured on (msvc, nvcc)",
+    )
+    parser.add_argument(
+        "--capture",
+        action="store_true",
+        help="print what this Windows machine has (Visual Studio, SDKs, CUDA); plan nothing",
+    )
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     """Print the steps with their keys, or a script."""
+    if args.capture:
+        from qbuild.doctor.probe import HostProbe
+        from qbuild.msvc.facts import capture
+
+        print_json(capture(HostProbe()))
+        return 0
     plan = make_plan(args)
     if args.script:
         from qbuild.script import render

@@ -16,11 +16,15 @@ from qbuild.recipe import isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
 from qbuild.toml import locate
+from qbuild.toolchains import ON_WINDOWS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 _TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 _OPTION = re.compile(r"[A-Z][A-Z0-9_]*")
 _GLIBC = re.compile(r"2\.(\d{1,2})")
+_TOOLSET = re.compile(r"14\.\d{2}(\.\d+)*")
+_SDK = re.compile(r"10\.0\.\d{5}\.\d+")
+_CUDA = re.compile(r"\d{2}\.\d{1,2}")
 _MAX_EXTENDS = 8
 
 OWNED_OPTIONS = {
@@ -276,6 +280,7 @@ def _check(recipe: Recipe, path: Path) -> None:
             "asks for the web UI, which this version of qbuild cannot build in",
             "leave it out: the API of llama-server works with any OpenAI client",
         )
+    _check_msvc(recipe)
     if not recipe.build.targets:
         raise KeyProblem(("build", "targets"), "must name at least one CMake target")
     for index, name in enumerate(recipe.build.targets):
@@ -342,6 +347,28 @@ def _check_cuda(recipe: Recipe) -> None:
         )
     if recipe.build.type != "Release" and recipe.toolchain.name == "clang-cuda":
         raise KeyProblem(("build", "type"), "must be Release: clang-cuda compiles no assertions")
+
+
+def _check_msvc(recipe: Recipe) -> None:
+    """Check what only Visual Studio's compiler needs, and that nothing else asks for it."""
+    uses = recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows"
+    dynamic = uses and recipe.toolchain.runtime == "dynamic"
+    if dynamic and recipe.bundle.vc_runtime == "none":
+        raise KeyProblem(
+            ("bundle", "vc_runtime"),
+            "is `none`, and a build with /MD needs Microsoft's runtime DLLs, which Windows lacks",
+            'set it to "app-local" or "installed", or toolchain.runtime = "static" (/MT)',
+        )
+    if not dynamic and recipe.bundle.vc_runtime != "none":
+        raise KeyProblem(
+            ("bundle", "vc_runtime"),
+            f"is `{recipe.bundle.vc_runtime}`, and this build needs no runtime of Microsoft's",
+            "leave it out: it is for msvc and nvcc on Windows with toolchain.runtime = dynamic",
+        )
+    for key, pattern in (("toolset", _TOOLSET), ("sdk", _SDK), ("cuda", _CUDA)):
+        value = getattr(recipe.toolchain, key)
+        if value and not pattern.fullmatch(value):
+            raise KeyProblem(("toolchain", key), f"does not look like one: `{value}`")
 
 
 def _check_option(name: str, value: object) -> None:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from qbuild.errors import ToolchainError
 from qbuild.toolchains.base import Toolchain
+
+if TYPE_CHECKING:
+    from qbuild.msvc.facts import MsvcFacts
+
+ON_WINDOWS: Final = ("msvc", "nvcc")
+"""Toolchains that take Visual Studio as it is installed."""
 
 
 def _zig() -> Toolchain:
@@ -38,6 +45,12 @@ def _clang() -> Toolchain:
     return SystemCompiler("clang", ("clang", "clang++"))
 
 
+def _msvc(name: str, machine: MsvcFacts | None) -> Toolchain:
+    from qbuild.toolchains.msvc import Msvc
+
+    return Msvc(name, machine)
+
+
 _KNOWN: dict[str, Callable[[], Toolchain]] = {
     "zig": _zig,
     "clang-cuda": _clang_cuda,
@@ -47,15 +60,21 @@ _KNOWN: dict[str, Callable[[], Toolchain]] = {
 }
 
 
-def get_toolchain(name: str) -> Toolchain:
+def get_toolchain(name: str, machine: MsvcFacts | None = None) -> Toolchain:
     """Return the toolchain of that recipe name; only its own module is loaded.
+
+    Args:
+        name: As recipes spell it.
+        machine: What a Windows machine has, for msvc and nvcc.
 
     Raises:
         ToolchainError: It is not available in this version of qbuild.
     """
+    if name == "msvc" or (name in ON_WINDOWS and machine is not None):
+        return _msvc(name, machine)
     if name not in _KNOWN:
         raise ToolchainError(
             f"the {name} toolchain is not available in this version of qbuild",
-            fix=f"use one of: {', '.join(_KNOWN)}",
+            fix=f"use one of: {', '.join([*_KNOWN, 'msvc'])}",
         )
     return _KNOWN[name]()

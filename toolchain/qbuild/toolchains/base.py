@@ -29,6 +29,8 @@ class Prepared:
     """CMake cache entries beyond the recipe's."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of configure and compile."""
+    generator: tuple[str, ...] = ("-G", "Ninja")
+    """CMake's arguments that choose the build system."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,9 @@ class Layout:
     toolchain_file: str
     env: Mapping[str, str] = field(default_factory=dict)
     cache: Mapping[str, bool | int | str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    """A batch file with its arguments that must run before CMake; Windows only."""
+    generator: tuple[str, ...] = ("-G", "Ninja")
 
 
 class Toolchain(Protocol):

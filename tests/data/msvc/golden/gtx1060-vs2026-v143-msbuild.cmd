@@ -1,0 +1,111 @@
+@echo off
+rem Builds what `qbuild --recipe gtx1060 --os windows` compiles: llama.cpp 0c1e57098.
+setlocal
+rem Everything it makes lies in the current folder: run it in an empty one inside qbuild's
+rem clone, or let PATCHES name the `patches` folder.
+rem Source: the pinned commit; compare the tree id that git prints with
+rem b2da53584951ec8aa40680229509a6646a637560
+git init -q src || exit /b 1
+git -C src config core.autocrlf false || exit /b 1
+git -C src fetch --depth 1 https://github.com/ggml-org/llama.cpp.git 0c1e57098bba43ac29e6e3b677cdceebdd22334f || exit /b 1
+git -C src checkout -q FETCH_HEAD || exit /b 1
+git -C src log -1 "--format=%%T" || exit /b 1
+rem Patches, in the recipe's order (PATCHES is the `patches` folder of qbuild)
+if not defined PATCHES set "PATCHES=../patches"
+for %%d in ("%PATCHES%") do set "PATCHES=%%~fd"
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\cuda-clang\0001-ggml-cuda-build-with-clang.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\nvcuda\0001-ggml-cuda-find-the-driver-at-run-time.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch" || exit /b 1
+rem Tools, as pinned
+python -m pip install --no-deps --target tools/cmake cmake==4.4.5 || exit /b 1
+python -m pip install --no-deps --target tools/ninja ninja==1.13.2 || exit /b 1
+python -m pip install --no-deps --target tools/msvc-runtime msvc-runtime==14.51.36231 || exit /b 1
+rem The compiler as one program, and CMake's toolchain and options
+type nul > "toolchain.cmake"
+>>"toolchain.cmake" echo(file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)
+>>"toolchain.cmake" echo(set^(CMAKE_POLICY_DEFAULT_CMP0091 NEW^)
+>>"toolchain.cmake" echo(set(CMAKE_CONFIGURATION_TYPES "Release" CACHE STRING "")
+>>"toolchain.cmake" echo(set(CMAKE_C_FLAGS_INIT "/Brepro /experimental:deterministic /wd5049 \"/pathmap:${_work}\\src=.\" \"/pathmap:${_work}\\build=build\"")
+>>"toolchain.cmake" echo(set(CMAKE_CXX_FLAGS_INIT "/Brepro /experimental:deterministic /wd5049 \"/pathmap:${_work}\\src=.\" \"/pathmap:${_work}\\build=build\"")
+>>"toolchain.cmake" echo(set(CMAKE_EXE_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")
+>>"toolchain.cmake" echo(set(CMAKE_SHARED_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")
+>>"toolchain.cmake" echo(set(CMAKE_MODULE_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")
+>>"toolchain.cmake" echo(set(CMAKE_STATIC_LINKER_FLAGS_INIT "/Brepro")
+>>"toolchain.cmake" echo(set(CMAKE_CUDA_COMPILER "C:/Program Files/NVIDIA GPU Computing Toolkit/CUDA/v12.9/bin/nvcc.exe")
+>>"toolchain.cmake" echo(set(CUDAToolkit_ROOT "C:/Program Files/NVIDIA GPU Computing Toolkit/CUDA/v12.9")
+>>"toolchain.cmake" echo(set(CMAKE_CUDA_FLAGS_INIT "-Xcompiler=/Brepro,/experimental:deterministic,/wd5049 \"-Xcompiler=/pathmap:${_work}\\src=.\" --frandom-seed=qbuild")
+type nul > "cache.cmake"
+>>"cache.cmake" echo(# Written by qbuild from the recipe; edits are lost.
+>>"cache.cmake" echo(set(BUILD_SHARED_LIBS "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(CMAKE_BUILD_TYPE "Release" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(CMAKE_BUILD_WITH_INSTALL_RPATH "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(CMAKE_COLOR_DIAGNOSTICS "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(CMAKE_CUDA_ARCHITECTURES "61-real" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(CMAKE_INSTALL_RPATH "" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(CMAKE_MSVC_RUNTIME_LIBRARY "MultiThreadedDLL" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(FETCHCONTENT_FULLY_DISCONNECTED "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AMX_BF16 "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AMX_INT8 "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AMX_TILE "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX2 "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX512 "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX512_BF16 "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX512_VBMI "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX512_VNNI "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_AVX_VNNI "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_BACKEND_DL "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_BMI2 "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_BUILD_EXAMPLES "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_BUILD_TESTS "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CCACHE "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CPU "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_CLANG "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_DRIVER_DYNAMIC "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_FA "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_FA_QUANTS "q4_0-q4_0,q8_0-q8_0" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_GRAPHS "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_NCCL "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_NO_PEER_COPY "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_F16C "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_FMA "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_NATIVE "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_OPENMP "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_OPENMP_FETCH "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_SSE42 "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_APP "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_BORINGSSL "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_COMMIT "0c1e57098" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_COMMON "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_EXAMPLES "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_LIBRESSL "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_NUMBER "0" CACHE STRING "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_SERVER "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_TESTS "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_TOOLS "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_BUILD_UI "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_LLGUIDANCE "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_OPENSSL "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_TOOL_CALL_PARSER "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_USE_PREBUILT_UI "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(LLAMA_USE_SYSTEM_GGML "OFF" CACHE BOOL "" FORCE)
+rem The compiler's environment
+call "C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44 || exit /b 1
+rem Configure and compile
+"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G "Visual Studio 18 2026" -A "x64,version=10.0.26100.0" -T "version=14.44,host=x64,cuda=C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9" "-DCMAKE_GENERATOR_INSTANCE=C:\Program Files\Microsoft Visual Studio\18\Community" -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" -Wno-author || exit /b 1
+"tools\cmake\cmake\data\bin\cmake.exe" --build build --config Release --parallel 2 --target llama-cli llama-server llama-bench || exit /b 1
+rem The binaries lie in build/bin/Release.

@@ -1,0 +1,120 @@
+# Builds what `qbuild --recipe openblas --os windows` compiles: llama.cpp 0c1e57098.
+$ErrorActionPreference = 'Stop'
+$here = $PWD.Path.Replace('\', '/')
+function Step { $program, $rest = $args; & $program @rest; if ($LASTEXITCODE -ne 0) { exit 1 } }
+# Everything it makes lies in the current folder: run it in an empty one inside qbuild's
+# clone, or let PATCHES name the `patches` folder.
+# Source: the pinned commit; compare the tree id that git prints with
+# b2da53584951ec8aa40680229509a6646a637560
+Step git init -q src
+Step git -C src config core.autocrlf false
+Step git -C src fetch --depth 1 https://github.com/ggml-org/llama.cpp.git 0c1e57098bba43ac29e6e3b677cdceebdd22334f
+Step git -C src checkout -q FETCH_HEAD
+Step git -C src log -1 "--format=%T"
+# Patches, in the recipe's order (PATCHES is the `patches` folder of qbuild)
+if (-not $PATCHES) { $PATCHES = (Resolve-Path '../patches').Path }
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0001-ggml-export-only-the-api.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0002-llama-mtmd-export-only-the-api.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0003-common-tools-link-statically.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0004-cmake-name-the-dlls.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/no-https/0001-common-say-what-to-do.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0001-library.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0002-common.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0003-server.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0004-cli.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0005-build-and-tests.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0001-history-arguments.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0002-grammar-dead-end.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0003-answers.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0004-build-and-tests.patch"
+# Tools, as pinned
+Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
+Step python -m pip install --no-deps --target tools/ninja ninja==1.13.2
+Step python -m pip install --no-deps --target tools/scipy-openblas32 scipy-openblas32==0.3.34.481.3
+# The compiler as one program, and CMake's toolchain and options
+@'
+file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)
+set(CMAKE_POLICY_DEFAULT_CMP0091 NEW)
+set(CMAKE_C_COMPILER "C:/Program Files/Microsoft Visual Studio/18/Community/VC/Tools/MSVC/14.50.35717/bin/Hostx64/x64/cl.exe")
+set(CMAKE_CXX_COMPILER "C:/Program Files/Microsoft Visual Studio/18/Community/VC/Tools/MSVC/14.50.35717/bin/Hostx64/x64/cl.exe")
+set(CMAKE_C_FLAGS_INIT "/Brepro /experimental:deterministic /wd5049 \"/pathmap:${_work}\\src=.\" \"/pathmap:${_work}\\build=build\"")
+set(CMAKE_CXX_FLAGS_INIT "/Brepro /experimental:deterministic /wd5049 \"/pathmap:${_work}\\src=.\" \"/pathmap:${_work}\\build=build\"")
+set(CMAKE_EXE_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")
+set(CMAKE_SHARED_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")
+set(CMAKE_MODULE_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")
+set(CMAKE_STATIC_LINKER_FLAGS_INIT "/Brepro")
+'@ | Set-Content -Encoding ascii toolchain.cmake
+@'
+# Written by qbuild from the recipe; edits are lost.
+set(BUILD_SHARED_LIBS "ON" CACHE BOOL "" FORCE)
+set(CMAKE_BUILD_TYPE "Release" CACHE STRING "" FORCE)
+set(CMAKE_BUILD_WITH_INSTALL_RPATH "ON" CACHE BOOL "" FORCE)
+set(CMAKE_COLOR_DIAGNOSTICS "OFF" CACHE BOOL "" FORCE)
+set(CMAKE_INSTALL_RPATH "" CACHE STRING "" FORCE)
+set(CMAKE_MSVC_RUNTIME_LIBRARY "MultiThreaded" CACHE STRING "" FORCE)
+set(FETCHCONTENT_FULLY_DISCONNECTED "ON" CACHE BOOL "" FORCE)
+set(GGML_AMX_BF16 "OFF" CACHE BOOL "" FORCE)
+set(GGML_AMX_INT8 "OFF" CACHE BOOL "" FORCE)
+set(GGML_AMX_TILE "OFF" CACHE BOOL "" FORCE)
+set(GGML_AVX "ON" CACHE BOOL "" FORCE)
+set(GGML_AVX2 "ON" CACHE BOOL "" FORCE)
+set(GGML_AVX512 "OFF" CACHE BOOL "" FORCE)
+set(GGML_AVX512_BF16 "OFF" CACHE BOOL "" FORCE)
+set(GGML_AVX512_VBMI "OFF" CACHE BOOL "" FORCE)
+set(GGML_AVX512_VNNI "OFF" CACHE BOOL "" FORCE)
+set(GGML_AVX_VNNI "OFF" CACHE BOOL "" FORCE)
+set(GGML_BLAS "ON" CACHE BOOL "" FORCE)
+set(GGML_BLAS_VENDOR "OpenBLAS" CACHE STRING "" FORCE)
+set(GGML_BMI2 "ON" CACHE BOOL "" FORCE)
+set(GGML_BUILD_EXAMPLES "OFF" CACHE BOOL "" FORCE)
+set(GGML_BUILD_TESTS "OFF" CACHE BOOL "" FORCE)
+set(GGML_CCACHE "OFF" CACHE BOOL "" FORCE)
+set(GGML_CPU "ON" CACHE BOOL "" FORCE)
+set(GGML_F16C "ON" CACHE BOOL "" FORCE)
+set(GGML_FMA "ON" CACHE BOOL "" FORCE)
+set(GGML_NATIVE "OFF" CACHE BOOL "" FORCE)
+set(GGML_OPENMP "OFF" CACHE BOOL "" FORCE)
+set(GGML_OPENMP_FETCH "OFF" CACHE BOOL "" FORCE)
+set(GGML_SSE42 "ON" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_APP "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_BORINGSSL "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_COMMIT "0c1e57098" CACHE STRING "" FORCE)
+set(LLAMA_BUILD_COMMON "ON" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_EXAMPLES "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_LIBRESSL "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_NUMBER "0" CACHE STRING "" FORCE)
+set(LLAMA_BUILD_SERVER "ON" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_TESTS "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_TOOLS "ON" CACHE BOOL "" FORCE)
+set(LLAMA_BUILD_UI "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_LLGUIDANCE "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_OPENSSL "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_TOOL_CALL_PARSER "ON" CACHE BOOL "" FORCE)
+set(LLAMA_USE_PREBUILT_UI "OFF" CACHE BOOL "" FORCE)
+set(LLAMA_USE_SYSTEM_GGML "OFF" CACHE BOOL "" FORCE)
+set(QBUILD_OPENBLAS_INSIDE "ON" CACHE BOOL "" FORCE)
+'@ | Set-Content -Encoding ascii cache.cmake
+# OpenBLAS: CMake's module for it; copy its library from lib beside the programs
+@'
+# Written by qbuild: find_package(BLAS) finds this OpenBLAS and looks no further.
+get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
+get_filename_component(_openblas_library "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/lib/libscipy_openblas.lib" ABSOLUTE)
+if(NOT TARGET qbuild::openblas)
+  add_library(qbuild::openblas UNKNOWN IMPORTED)
+  set_target_properties(qbuild::openblas PROPERTIES
+    IMPORTED_LOCATION "${_openblas_library}"
+    INTERFACE_COMPILE_DEFINITIONS "cblas_sgemm=scipy_cblas_sgemm;openblas_set_num_threads=scipy_openblas_set_num_threads"
+    INTERFACE_INCLUDE_DIRECTORIES "${_openblas_include}")
+endif()
+set(BLAS_FOUND TRUE)
+set(BLAS_LIBRARIES qbuild::openblas)
+set(BLAS_INCLUDE_DIRS "${_openblas_include}")
+set(BLAS_LINKER_FLAGS "")
+'@ | Set-Content -Encoding ascii FindBLAS.cmake
+# The compiler's environment
+cmd /d /c "call `"C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat`" x64 10.0.26100.0 -vcvars_ver=14.50 >nul && set" | ForEach-Object { if ($_ -match '^([^=]+)=(.*)$') { Set-Item "env:$($Matches[1])" $Matches[2] } }
+if ($LASTEXITCODE -ne 0) { exit 1 }
+# Configure and compile
+Step ./tools/cmake/cmake/data/bin/cmake.exe -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake" "-DCMAKE_MAKE_PROGRAM=$here/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=$here" -Wno-author
+Step ./tools/ninja/bin/ninja.exe -C build llama-cli llama-server llama-bench
+# The binaries lie in build/bin.

@@ -1,0 +1,109 @@
+"""The golden scripts in Wine's cmd: as far as the first tool that is not there.
+
+git and python are stand-ins that do nothing, so that the script gets to the files it writes; those
+must be what qbuild itself would write. Then Visual Studio is missing, and the script must stop.
+This says nothing about a real Windows, where none of it was ever run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from qbuild import cmake, openblas, resources
+from qbuild.lock import load_lock
+from qbuild.msvc.facts import load_facts
+from qbuild.plan import Plan, make_plan
+from qbuild.recipe.load import load_recipe
+from qbuild.store import Store
+from qbuild.verify import wine
+
+pytestmark = [pytest.mark.integration, pytest.mark.wine]
+
+DATA = Path(__file__).parents[1] / "data" / "msvc"
+CASES = {
+    "openblas-vs2019.cmd": ("vs2019", "openblas", ("toolchain.name=msvc",)),
+    "openblas-vs2026.cmd": ("vs2026", "openblas", ("toolchain.name=msvc",)),
+    "gtx1060-vs2022-cuda12.9.cmd": (
+        "vs2022", "gtx1060", ("toolchain.name=nvcc", 'toolchain.cuda="12.9"'),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loader(user_store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
+    """Wine, a prefix of our own, and a Windows program that does nothing."""
+    found = wine.find_wine()
+    assert found, "wine is not installed"
+    folder = tmp_path_factory.mktemp("wine")
+    prefix = wine.wine_prefix(found, folder / "prefix", user_store.root / "cache")
+    (folder / "stub.c").write_text("int main(void) { return 0; }\n")
+    env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": os.environ["QBUILD_TEST_ZIG_CACHE"]}
+    subprocess.run(
+        [os.environ["QBUILD_TEST_ZIG"], "cc", "-target", "x86_64-windows-gnu", "stub.c", "-o",
+         "stub.exe"],
+        cwd=folder, env=env, check=True,
+    )  # fmt: skip
+    return found, prefix, folder / "stub.exe"
+
+
+def run_script(name: str, loader: tuple[str, Path, Path], folder: Path, *, stubs: bool) -> str:
+    """Run a golden script in an empty folder; it must fail; return what it said."""
+    program, prefix, stub = loader
+    shutil.copyfile(DATA / "golden" / name, folder / "build.cmd")
+    for tool in ("git", "python") if stubs else ():
+        shutil.copyfile(stub, folder / f"{tool}.exe")
+    env = {**os.environ, **wine.ENV, "WINEPREFIX": str(prefix)}
+    done = subprocess.run(
+        [program, "cmd.exe", "/d", "/c", "build.cmd"],
+        cwd=folder, env=env, capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    said = (done.stdout + done.stderr).decode("utf-8", "replace")
+    assert done.returncode == 1, said
+    return said
+
+
+def planned(name: str) -> Plan:
+    machine, recipe, overrides = CASES[name]
+    loaded = load_recipe(recipe, os="windows", overrides=[*overrides, "toolchain.runtime=static"])
+    return make_plan(
+        loaded,
+        load_lock(resources.lockfile()),
+        host="windows-x86_64",
+        machine=load_facts(DATA / f"{machine}.json"),
+    )
+
+
+def test_without_git_it_stops_at_once(loader: tuple[str, Path, Path], tmp_path: Path) -> None:
+    said = run_script("openblas-vs2019.cmd", loader, tmp_path, stubs=False)
+    assert "git" in said
+    assert not (tmp_path / "toolchain.cmake").exists()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_it_writes_the_plans_files_and_stops_where_visual_studio_is_missing(
+    loader: tuple[str, Path, Path], tmp_path: Path, name: str
+) -> None:
+    said = run_script(name, loader, tmp_path, stubs=True)
+    assert "vcvarsall" in said or "not" in said.lower()
+    plan = planned(name)
+    layout = plan.configure.inputs["layout"]
+    written = {
+        "toolchain.cmake": layout["toolchain_file"],
+        "cache.cmake": cmake.init_cache(plan.configure.inputs["cache"]),
+    }
+    if plan.openblas is not None:
+        root = f"${{CMAKE_CURRENT_LIST_DIR}}/tools/{openblas.PROJECT}/{openblas.WHEEL_ROOT}"
+        written["FindBLAS.cmake"] = openblas.find_module(
+            f"{root}/include",
+            f"{root}/{openblas.WHEEL_LINK['windows']}",
+            prefix="scipy_",
+            suffix="",
+        )
+    for file, text in written.items():
+        assert (tmp_path / file).read_text().splitlines() == text.splitlines(), file
+    assert not (tmp_path / "build").exists()

@@ -1,0 +1,1 @@
+"""Visual Studio, decided by pure code from captured facts: nothing here starts a program."""
