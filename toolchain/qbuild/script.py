@@ -165,6 +165,38 @@ def _openblas(plan: Plan, out: _Shell) -> list[str]:
     return [f"-DCMAKE_MODULE_PATH={out.here}"]
 
 
+def _cuda_tree(plan: Plan, out: _Shell, *, windows: bool) -> None:
+    """Write what puts the folder together that clang takes for a CUDA installation."""
+    assert plan.tree is not None
+    host, target = "windows" if windows else "linux", str(plan.tree.inputs["target"])
+    out.note("The folder that clang takes for a CUDA installation (see docs/clang-cuda.md)")
+    clang = next(w for w in plan.wheels if w.project == tree.CLANG_TIDY).version.split(".")[0]
+    folders = [
+        *((f"tools/{project}/{source}", dest) for project, source, dest in tree.FOLDERS),
+        (f"tools/{tree.CLANG_TIDY}/clang_tidy/data/lib/clang/{clang}/include", "resource/include"),
+        (out.path_in("PATCHES", "..", "toolchain", "cuda", "overlay"), "overlay"),
+    ]
+    for source, dest in folders:
+        out.copy_folder(source, f"cuda/{dest}")
+    for project, source, dest in tree.files(host=host, target=target):
+        out.copy_file(f"tools/{project}/{source}", f"cuda/{dest}")
+    own = out.path_in("PATCHES", "..", "toolchain", "cuda", "fatbinary.c")
+    zig = "tools/ziglang/ziglang/zig" + (".exe" if windows else "")
+    command = tree.fatbinary_command(Path(zig), Path("cuda"), host=host)
+    out.run(*(own if "fatbinary.c" in part else _slashes(part) for part in command.argv))
+    if target == "windows":
+        name = tree.IMPORTED[0]
+        text = tree.definition_file(f"{name}.dll", tree.CUBLAS_FUNCTIONS)
+        out.file(f"cuda/lib/{name}.def", text, literal=True)
+        made = tree.import_library_command(Path(zig), Path(f"cuda/lib/{name}.def"))
+        out.run(*map(_slashes, made.argv))
+
+
+def _slashes(word: str) -> str:
+    """Return a word with forward slashes, whatever this host's paths look like."""
+    return word.replace("\\", "/")
+
+
 def _wrapper(command: Sequence[str], *, windows: bool) -> str:
     if windows:
         return wrapper_text(command, windows=True).replace("\r\n", "\n")

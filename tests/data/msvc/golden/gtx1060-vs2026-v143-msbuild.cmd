@@ -106,6 +106,6 @@ type nul > "cache.cmake"
 rem The compiler's environment
 call "C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44 || exit /b 1
 rem Configure and compile
-"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G "Visual Studio 18 2026" -A "x64,version=10.0.26100.0" -T "version=14.44,host=x64,cuda=C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9" "-DCMAKE_GENERATOR_INSTANCE=C:\Program Files\Microsoft Visual Studio\18\Community" -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" -Wno-author || exit /b 1
+"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G "Visual Studio 18 2026" -A "x64,version=10.0.26100.0" -T "v143,version=14.44,host=x64,cuda=C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9" "-DCMAKE_GENERATOR_INSTANCE=C:\Program Files\Microsoft Visual Studio\18\Community" -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" -Wno-author || exit /b 1
 "tools\cmake\cmake\data\bin\cmake.exe" --build build --config Release --parallel 2 --target llama-cli llama-server llama-bench || exit /b 1
 rem The binaries lie in build/bin/Release.
