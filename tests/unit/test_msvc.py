@@ -145,10 +145,12 @@ def test_a_capture_reads_back_and_holds_nothing_else() -> None:
 
 
 def test_what_the_recipe_names_is_taken_or_missed() -> None:
-    made = choose(facts("vs2022"), recipe("toolchain.toolset=14.38", "toolchain.sdk=10.0.22621.0"))
+    made = choose(
+        facts("vs2022"), recipe('toolchain.toolset="14.38"', "toolchain.sdk=10.0.22621.0")
+    )
     assert (made.toolset, made.sdk) == ("14.38.33130", "10.0.22621.0")
     with pytest.raises(ToolchainError, match=r"toolset 14\.39 is not installed") as caught:
-        choose(facts("vs2022"), recipe("toolchain.toolset=14.39"))
+        choose(facts("vs2022"), recipe('toolchain.toolset="14.39"'))
     assert "14.44.35207, 14.38.33130" in (caught.value.fix or "")
     with pytest.raises(ToolchainError, match=r"SDK 10\.0\.20348\.0 is not installed"):
         choose(facts("vs2022"), recipe("toolchain.sdk=10.0.20348.0"))
@@ -247,7 +249,7 @@ def test_folders_are_no_part_of_a_key_but_versions_are(lock: Lock) -> None:
     one = plan(lock, recipe()).configure.inputs["toolchain"]
     assert (one["version"], one["sdk"]) == ("14.44.35207", "10.0.26100.0")
     assert "Program Files" not in json.dumps(one)
-    other = plan(lock, recipe("toolchain.toolset=14.38"))
+    other = plan(lock, recipe('toolchain.toolset="14.38"'))
     assert other.configure.key != plan(lock, recipe()).configure.key
     assert other.compile.key != plan(lock, recipe()).compile.key
 

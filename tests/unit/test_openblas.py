@@ -163,7 +163,7 @@ def test_a_static_library_must_have_the_recipes_runtime(tmp_path: Path) -> None:
     found = locate(root, recipe("folder", "windows", msvc, "toolchain.runtime=static"))
     assert found.shipped is None
     with pytest.raises(ToolchainError, match="compiled with /MT") as caught:
-        locate(root, recipe("folder", "windows", msvc, "toolchain.runtime=dynamic"))
+        locate(root, recipe("folder", "windows", msvc, "bundle.vc_runtime=installed"))
     assert 'toolchain.runtime = "static"' in (caught.value.fix or "")
     with pytest.raises(ToolchainError, match="compiled by MSVC with /MT"):
         locate(root, recipe())

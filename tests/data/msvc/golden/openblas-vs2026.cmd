@@ -30,7 +30,7 @@ git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "
 rem Tools, as pinned
 python -m pip install --no-deps --target tools/cmake cmake==4.4.5 || exit /b 1
 python -m pip install --no-deps --target tools/ninja ninja==1.13.2 || exit /b 1
-python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3 || exit /b 1
+python -m pip install --no-deps --target tools/scipy-openblas32 scipy-openblas32==0.3.34.481.3 || exit /b 1
 rem The compiler as one program, and CMake's toolchain and options
 type nul > "toolchain.cmake"
 >>"toolchain.cmake" echo(file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)
