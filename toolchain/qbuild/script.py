@@ -299,6 +299,8 @@ class _Cmd(_Shell):
     comment = "rem"
     end = "\r\n"
     here = "%CD:\\=/%"
+    # Not `||`, which Wine 8 takes for `&`; not `if errorlevel 1`, which a crash is below.
+    stop = "if not %ERRORLEVEL%==0 exit /b 1"
 
     def start(self, text: str) -> None:
         self.lines += ["@echo off", f"rem {text}", "setlocal"]
@@ -314,11 +316,11 @@ class _Cmd(_Shell):
         # A program named with forward slashes is not found by cmd.
         program = words[0].replace("/", "\\")
         line = " ".join([self.quote(program), *(self.quote(w) for w in words[1:])])
-        self.lines.append(f"{line} || exit /b 1")
+        self.lines += [line, self.stop]
 
     def setup(self, words: Sequence[str]) -> None:
         line = " ".join(self.quote(word) for word in words)
-        self.lines.append(f"call {line} || exit /b 1")
+        self.lines += [f"call {line}", self.stop]
 
     def variable(self, name: str, value: str) -> None:
         self.lines.append(f'if not defined {name} set "{name}={value}"')
@@ -349,12 +351,12 @@ class _Cmd(_Shell):
 
     def copy_folder(self, source: str, dest: str) -> None:
         source, dest = source.replace("/", "\\"), dest.replace("/", "\\")
-        self.lines.append(f'xcopy /e /i /q /y "{source}" "{dest}" || exit /b 1')
+        self.lines += [f'xcopy /e /i /q /y "{source}" "{dest}"', self.stop]
 
     def copy_file(self, source: str, dest: str) -> None:
         source, dest = source.replace("/", "\\"), dest.replace("/", "\\")
         self.lines.append(f'if not exist "{dest}" mkdir "{dest}"')
-        self.lines.append(f'copy /y "{source}" "{dest}\\" >nul || exit /b 1')
+        self.lines += [f'copy /y "{source}" "{dest}\\" >nul', self.stop]
 
 
 class _Ps1(_Shell):

@@ -5,32 +5,54 @@ rem Everything it makes lies in the current folder: run it in an empty one insid
 rem clone, or let PATCHES name the `patches` folder.
 rem Source: the pinned commit; compare the tree id that git prints with
 rem b2da53584951ec8aa40680229509a6646a637560
-git init -q src || exit /b 1
-git -C src config core.autocrlf false || exit /b 1
-git -C src fetch --depth 1 https://github.com/ggml-org/llama.cpp.git 0c1e57098bba43ac29e6e3b677cdceebdd22334f || exit /b 1
-git -C src checkout -q FETCH_HEAD || exit /b 1
-git -C src log -1 "--format=%%T" || exit /b 1
+git init -q src
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src config core.autocrlf false
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src fetch --depth 1 https://github.com/ggml-org/llama.cpp.git 0c1e57098bba43ac29e6e3b677cdceebdd22334f
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src checkout -q FETCH_HEAD
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src log -1 "--format=%%T"
+if not %ERRORLEVEL%==0 exit /b 1
 rem Patches, in the recipe's order (PATCHES is the `patches` folder of qbuild)
 if not defined PATCHES set "PATCHES=../patches"
 for %%d in ("%PATCHES%") do set "PATCHES=%%~fd"
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch" || exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch" || exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch"
+if not %ERRORLEVEL%==0 exit /b 1
 rem Tools, as pinned
-python -m pip install --no-deps --target tools/cmake cmake==4.4.5 || exit /b 1
-python -m pip install --no-deps --target tools/ninja ninja==1.13.2 || exit /b 1
-python -m pip install --no-deps --target tools/scipy-openblas32 scipy-openblas32==0.3.34.481.3 || exit /b 1
+python -m pip install --no-deps --target tools/cmake cmake==4.4.5
+if not %ERRORLEVEL%==0 exit /b 1
+python -m pip install --no-deps --target tools/ninja ninja==1.13.2
+if not %ERRORLEVEL%==0 exit /b 1
+python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
+if not %ERRORLEVEL%==0 exit /b 1
 rem The compiler as one program, and CMake's toolchain and options
 type nul > "toolchain.cmake"
 >>"toolchain.cmake" echo(file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)
@@ -109,8 +131,11 @@ type nul > "FindBLAS.cmake"
 >>"FindBLAS.cmake" echo(set(BLAS_INCLUDE_DIRS "${_openblas_include}")
 >>"FindBLAS.cmake" echo(set(BLAS_LINKER_FLAGS "")
 rem The compiler's environment
-call "C:\Program Files\Microsoft Visual Studio\2022\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44 || exit /b 1
+call "C:\Program Files\Microsoft Visual Studio\2022\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44
+if not %ERRORLEVEL%==0 exit /b 1
 rem Configure and compile
-"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" "-DCMAKE_MAKE_PROGRAM=%CD:\=/%/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=%CD:\=/%" -Wno-author || exit /b 1
-"tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench || exit /b 1
+"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" "-DCMAKE_MAKE_PROGRAM=%CD:\=/%/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=%CD:\=/%" -Wno-author
+if not %ERRORLEVEL%==0 exit /b 1
+"tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench
+if not %ERRORLEVEL%==0 exit /b 1
 rem The binaries lie in build/bin.

@@ -30,7 +30,7 @@ Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-pa
 # Tools, as pinned
 Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 Step python -m pip install --no-deps --target tools/ninja ninja==1.13.2
-Step python -m pip install --no-deps --target tools/scipy-openblas32 scipy-openblas32==0.3.34.481.3
+Step python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
 # The compiler as one program, and CMake's toolchain and options
 @'
 file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)
