@@ -187,7 +187,6 @@ def test_an_older_toolset_beside_a_newer_one_serves_nvcc() -> None:
 @pytest.mark.parametrize(
     ("overrides", "key"),
     [
-        (["toolchain.name=msvc"], "bundle.vc_runtime"),
         (["toolchain.name=msvc", STATIC, "bundle.vc_runtime=app-local"], "bundle.vc_runtime"),
         (["bundle.vc_runtime=installed"], "bundle.vc_runtime"),
         (["toolchain.toolset=v143"], "toolchain.toolset"),
@@ -206,6 +205,9 @@ def test_it_builds_for_windows_and_on_windows_only(lock: Lock) -> None:
     with pytest.raises(ToolchainError, match="runs on Windows only") as caught:
         make_plan(recipe(), lock, host="linux-x86_64")
     assert "qbuild plan --facts" in (caught.value.fix or "")
+    with pytest.raises(ToolchainError, match="needs Microsoft's runtime DLLs") as caught:
+        plan(lock, recipe("toolchain.runtime=dynamic"))
+    assert "app-local" in (caught.value.fix or "")
     with pytest.raises(UsageError, match="runs on Windows only"):
         render(plan(lock, recipe()), "sh")
 

@@ -353,12 +353,6 @@ def _check_msvc(recipe: Recipe) -> None:
     """Check what only Visual Studio's compiler needs, and that nothing else asks for it."""
     uses = recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows"
     dynamic = uses and recipe.toolchain.runtime == "dynamic"
-    if dynamic and recipe.bundle.vc_runtime == "none":
-        raise KeyProblem(
-            ("bundle", "vc_runtime"),
-            "is `none`, and a build with /MD needs Microsoft's runtime DLLs, which Windows lacks",
-            'set it to "app-local" or "installed", or toolchain.runtime = "static" (/MT)',
-        )
     if not dynamic and recipe.bundle.vc_runtime != "none":
         raise KeyProblem(
             ("bundle", "vc_runtime"),

@@ -75,6 +75,12 @@ class Msvc:
                 fix="run qbuild on Windows, use the zig or clang-cuda toolchain, or plan for a "
                 "captured machine: `qbuild plan --facts FILE`",
             )
+        if recipe.toolchain.runtime == "dynamic" and recipe.bundle.vc_runtime == "none":
+            raise ToolchainError(
+                "a build with /MD needs Microsoft's runtime DLLs, which a plain Windows lacks",
+                where=f"recipe {recipe.name}: bundle.vc_runtime = none",
+                fix='set it to "app-local" or "installed", or toolchain.runtime = "static" (/MT)',
+            )
         return choose(self._facts, recipe)
 
     def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:  # noqa: ARG002
