@@ -80,13 +80,12 @@ def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
     from qbuild.cuda import flags
     from qbuild.cuda.arch import parse_archs
 
-    entries = flags.cache_entries(
+    return flags.cache_entries(
         parse_archs(recipe.cuda.architectures),
         kv_types=recipe.cuda.kv_cache,
         peer_copy=recipe.cuda.peer_copy,
         compiler=recipe.toolchain.name,
     )
-    return {**entries, "GGML_CUDA_CLANG": recipe.toolchain.name == "clang-cuda"}
 
 
 def init_cache(entries: Mapping[str, CmakeValue]) -> str:

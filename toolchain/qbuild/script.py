@@ -16,6 +16,7 @@ from qbuild.errors import UsageError
 from qbuild.pipcall import platform_options
 from qbuild.plan import Plan
 from qbuild.toolchains.base import CUDA_TREE, Layout, wrapper_text
+from qbuild.toolchains.msvc import Msvc
 
 _FOREIGN = (*TARGET_WHEELS, openblas.PROJECT)
 """Wheels of libraries: those of the machine the bundle is for."""
@@ -33,7 +34,8 @@ def render(plan: Plan, shell: str) -> str:
     """
     if shell not in ("sh", "cmd", "ps1"):
         raise UsageError(f"there is no script for `{shell}`", fix="sh, cmd or ps1")
-    if plan.toolchain.name == "nvcc" and shell != "sh":
+    on_windows = isinstance(plan.toolchain, Msvc)
+    if plan.toolchain.name == "nvcc" and shell != "sh" and not on_windows:
         raise UsageError(
             f"there is no {shell} script for the nvcc toolchain: it builds on Linux",
             where=f"recipe {plan.recipe.name}",
@@ -48,7 +50,7 @@ def render(plan: Plan, shell: str) -> str:
         "cc": plan.toolchain.name if plan.toolchain.name != "gcc" else "gcc",
         "c++": "clang++" if plan.toolchain.name == "clang" else "g++",
     }
-    if plan.toolchain.name == "nvcc":
+    if plan.toolchain.name == "nvcc" and not on_windows:
         from qbuild.toolchains.nvcc import Nvcc
 
         programs |= Nvcc().programs(plan.recipe)

@@ -53,7 +53,11 @@ def closure_of(bundle: Bundle) -> Closure | None:
     separate = papers.dig(bundle.recipe, "bundle", "cuda_runtime") == "separate"
     try:
         return binaries.closure_of(
-            bundle.images, bundle.target_os, system_libstdcxx=system, cuda_runtime=separate
+            bundle.images,
+            bundle.target_os,
+            system_libstdcxx=system,
+            cuda_runtime=separate,
+            user_brings=papers.user_brings(bundle.recipe),
         )
     except (QbuildError, KeyError):  # a claimed system that there is no table for
         return None

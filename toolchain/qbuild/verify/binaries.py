@@ -231,7 +231,11 @@ def closure_problems(
         user_brings: Further groups that it leaves to the user: ``openblas``, ``vc-runtime``.
     """
     result = closure_of(
-        images, target_os, system_libstdcxx=system_libstdcxx, cuda_runtime=cuda_runtime
+        images,
+        target_os,
+        system_libstdcxx=system_libstdcxx,
+        cuda_runtime=cuda_runtime,
+        user_brings=user_brings,
     )
     for problem in result.problems:
         yield str(problem)
@@ -243,6 +247,7 @@ def closure_of(
     *,
     system_libstdcxx: bool = False,
     cuda_runtime: bool = False,
+    user_brings: Sequence[str] = (),
 ) -> Closure:
     """Return where everything the binaries need comes from (arguments as above).
 

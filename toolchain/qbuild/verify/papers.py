@@ -59,6 +59,16 @@ def read_object(unpacked: Unpacked, name: str) -> Mapping[str, Any]:
     return data
 
 
+def user_brings(recipe: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the groups of libraries (tables of DLLs) that a recipe leaves to the user."""
+    found = []
+    if dig(recipe, "openblas", "origin") == "system":
+        found.append("openblas")
+    if dig(recipe, "bundle", "vc_runtime") == "installed":
+        found.append("vc-runtime")
+    return tuple(found)
+
+
 def dig(data: object, *keys: str) -> object:
     """Return what lies at a path of keys in nested JSON objects, or None.
 

@@ -274,11 +274,6 @@ def _closure(bundle: Bundle) -> Check:
         return judge(id, title, [f"{repeated[0]} and {repeated[1]}: two files answer to one name"])
     system_libstdcxx = papers.dig(bundle.recipe, "bundle", "system_libstdcxx") is True
     cuda_runtime = papers.dig(bundle.recipe, "bundle", "cuda_runtime") == "separate"
-    brings = []
-    if papers.dig(bundle.recipe, "openblas", "origin") == "system":
-        brings.append("openblas")
-    if papers.dig(bundle.recipe, "bundle", "vc_runtime") == "installed":
-        brings.append("vc-runtime")
     return _timed(
         id,
         title,
@@ -287,7 +282,7 @@ def _closure(bundle: Bundle) -> Check:
             bundle.target_os,
             system_libstdcxx=system_libstdcxx,
             cuda_runtime=cuda_runtime,
-            user_brings=brings,
+            user_brings=papers.user_brings(bundle.recipe),
         ),
     )
 

@@ -98,7 +98,7 @@ type nul > "cache.cmake"
 >>"cache.cmake" echo(set(GGML_CCACHE "OFF" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo(set(GGML_CPU "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo(set(GGML_CUDA "ON" CACHE BOOL "" FORCE)
->>"cache.cmake" echo(set(GGML_CUDA_CLANG "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo(set(GGML_CUDA_COMPRESSION_MODE "speed" CACHE STRING "" FORCE)
 >>"cache.cmake" echo(set(GGML_CUDA_DRIVER_DYNAMIC "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo(set(GGML_CUDA_FA "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo(set(GGML_CUDA_FA_QUANTS "q4_0-q4_0,q8_0-q8_0" CACHE STRING "" FORCE)
