@@ -105,7 +105,7 @@ for toolchain in $toolchains; do
   export LD_LIBRARY_PATH="$libraries"
   export CUDA_VISIBLE_DEVICES="$device"
   if "$programs/test-backend-ops" test -b CUDA0 >"$work/$toolchain.tests" 2>&1; then
-    verdict=$(grep -Eo '[0-9]+/[0-9]+ tests passed' "$work/$toolchain.tests" | tail -n 1)
+    verdict=$(grep -Eo '[0-9]+/[0-9]+ tests passed' "$work/$toolchain.tests" | tail -n 1) || verdict=""
     # 0 of 0 is what it says when the backend was not loaded
     [[ $verdict =~ ^([1-9][0-9]*)/([0-9]+)\  && ${BASH_REMATCH[1]} = "${BASH_REMATCH[2]}" ]] || verdict=""
   else
