@@ -124,7 +124,7 @@ supports = ["linux"]
 [target]
 os = "linux"
 cpu = "x86-64"
-glibc = "{platform.libc_ver()[1]}"
+glibc = "{"2.28" if toolchain == "zig" else platform.libc_ver()[1]}"
 
 [toolchain]
 name = "{toolchain}"
