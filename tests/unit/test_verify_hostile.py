@@ -70,6 +70,14 @@ def test_any_value_anywhere_is_survived(paper: str, data: st.DataObject) -> None
         assert not verdict.ok or content == json.loads(made.papers[paper])
 
 
+def test_a_system_that_nobody_knows_is_refused_without_a_fault() -> None:
+    made = bundle()
+    content = json.loads(made.contents()["manifest.json"])
+    content["target"]["os"] = "x"
+    made.papers["manifest.json"] = json.dumps(content).encode()
+    assert not verify(made).ok
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
