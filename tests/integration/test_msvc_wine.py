@@ -55,7 +55,14 @@ def loader(user_store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def run_script(name: str, loader: tuple[str, Path, Path], folder: Path, *, stubs: bool) -> str:
     """Run a golden script in an empty folder; it must fail; return what it said."""
     program, prefix, stub = loader
-    shutil.copyfile(DATA / "golden" / name, folder / "build.cmd")
+    # Some twenty patches are twenty times the same line, and Wine starts programs slowly.
+    lines = (DATA / "golden" / name).read_bytes().split(b"\r\n")
+    patches = {
+        i + more for i, line in enumerate(lines) if b" am --3way " in line for more in (0, 1)
+    }
+    kept = [line for i, line in enumerate(lines) if i not in patches]
+    assert len(kept) < len(lines)
+    (folder / "build.cmd").write_bytes(b"\r\n".join(kept))
     for tool in ("git", "python") if stubs else ():
         shutil.copyfile(stub, folder / f"{tool}.exe")
     env = {**os.environ, **wine.ENV, "WINEPREFIX": str(prefix)}

@@ -347,9 +347,10 @@ class _Cmd(_Shell):
         for line in text.splitlines():
             # A script's own %CD% is filled in when it runs; the wrapper's %* must arrive as it is.
             escaped = line.replace("%", "%%") if literal else line.replace("%*", "%%*")
+            # `echo.`, not `echo(`: Wine 8 writes the bracket as well.
             if '"' not in line:  # cmd leaves what stands in quotes alone
                 escaped = "".join(f"^{c}" if c in "^&<>|()" else c for c in escaped)
-            self.lines.append(f'>>"{target}" echo({escaped}')
+            self.lines.append(f'>>"{target}" echo.{escaped}')
 
     def copy_folder(self, source: str, dest: str) -> None:
         source, dest = source.replace("/", "\\"), dest.replace("/", "\\")
