@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -135,10 +136,13 @@ def distcc_host(folder: Path, zig: Path, version: str) -> Iterator[tuple[str, Pa
         env={"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "DISTCC_CMDLIST": str(folder / "allowed"),
              "TMPDIR": "/tmp"},
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )  # fmt: skip
     try:
         wait_for(port)
         yield f"127.0.0.1:{port}", log
     finally:
-        process.terminate()
+        # The daemon forks its workers beforehand; they would outlive it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
