@@ -151,7 +151,9 @@ def one_spelling(name: str) -> str:
         return f"{match[1]}<{', '.join(_arguments(match[2]))}, {match[4][:length]}>"
     name = name.replace("unsigned long long", "unsigned long").replace("long long", "long")
     name = re.sub(r"\b(\d+u?)ll\b", r"\1l", name)
-    name = NAMED.sub(r"&\1", re.sub(r"\b_INTERNAL_\w+::", "", name))
+    name = re.sub(r"\b_INTERNAL_\w+::", "", name)
+    while (shorter := NAMED.sub(r"&\1", name)) != name:  # from the inside out
+        name = shorter
     if match := LAST.fullmatch(name):
         return f"{match[1]}<{match[2]}, {match[3]}>"
     return name
