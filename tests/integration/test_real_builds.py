@@ -19,7 +19,7 @@ from qbuild.store import Store
 
 pytestmark = pytest.mark.build
 
-DEFAULT = "avx2:linux,avx2:windows,gtx1060:windows"
+DEFAULT = "avx2:linux,avx2:windows"
 
 
 def builds() -> list[tuple[str, str]]:
