@@ -71,7 +71,7 @@ def test_workflows_with_native_jobs_are_clean_and_a_fault_is_noticed(tmp_path: P
 def test_files_are_written_where_asked_and_staleness_is_an_error(tmp_path: Path) -> None:
     for verb, name in (("github", ".github/workflows/build.yml"), ("gitlab", "ci/gitlab-ci.yml")):
         stale = qbuild("ci", verb, "--root", str(tmp_path), "--check")
-        assert stale.returncode == 17
+        assert stale.returncode == 18
         assert "not what the recipes say" in stale.stderr
         assert not (tmp_path / name).exists()
         assert qbuild("ci", verb, "--root", str(tmp_path)).returncode == 0
@@ -99,7 +99,7 @@ def test_every_job_can_be_listed_and_shown_without_running() -> None:
     assert wrong.returncode == 2
     assert "did you mean `check`?" in wrong.stderr
     away = qbuild("ci", "run", "publish")
-    assert away.returncode == 17
+    assert away.returncode == 18
     assert "cannot run here: it publishes" in away.stderr
 
 
