@@ -176,6 +176,8 @@ def test_nothing_outlives_qbuild(tmp_path: Path, number: signal.Signals) -> None
         env={**os.environ, "PYTHONPATH": package},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # A shell's background jobs ignore Ctrl-C, and hand that down to their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     note = tmp_path / "home/pid"
     for _ in range(200):

@@ -487,6 +487,7 @@ class Builder:
         remove_tree(work / "build")
         (work / "cache.cmake").write_text(text, encoding="utf-8")
         (work / "toolchain.cmake").write_text(prepared.toolchain_file, encoding="utf-8")
+        (work / cmake.PLAIN_FOLDERS_FILE).write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
         command = cmake.configure_command(tools["cmake"], tools["ninja"], work, prepared.generator)
         started = time.monotonic()
         lines: list[str] = []

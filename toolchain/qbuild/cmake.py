@@ -13,7 +13,43 @@ from qbuild.recipe import isa
 from qbuild.recipe.model import CmakeValue, Recipe
 from qbuild.toolchains import ON_WINDOWS
 
-FORMAT = 1
+FORMAT = 2
+
+PLAIN_FOLDERS_FILE = "plain-folders.cmake"
+PLAIN_FOLDERS = """\
+# Written by qbuild, read by CMake after project(). Include folders lose their `..`: compilers put
+# the name of a header as they found it into the binary (`__FILE__`), and a compiler cache hands
+# them the plain name. With and without a cache the bytes must be the same.
+if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)
+  return()
+endif()
+
+function(qbuild_plain_folders folder)
+  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    foreach(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES)
+      get_target_property(value "${target}" ${property})
+      if(value)
+        set(before "")
+        while(NOT value STREQUAL before)
+          set(before "${value}")
+          string(REGEX REPLACE "/[.](/|;|>|$)" "\\\\1" value "${value}")
+          string(REGEX REPLACE "/[^/;<>.][^/;<>]*/[.][.](/|;|>|$)" "\\\\1" value "${value}")
+        endwhile()
+        set_property(TARGET "${target}" PROPERTY ${property} "${value}")
+      endif()
+    endforeach()
+  endforeach()
+  get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+  foreach(inner IN LISTS folders)
+    qbuild_plain_folders("${inner}")
+  endforeach()
+endfunction()
+
+cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
+  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
+"""
+"""What every configure reads; a change to it is a change to :data:`FORMAT`."""
 
 _FIXED: dict[str, CmakeValue] = {
     # What upstream would download or look for at build time: all off. Names are the options in
@@ -103,7 +139,7 @@ def init_cache(entries: Mapping[str, CmakeValue]) -> str:
 def configure_command(
     cmake: Path, ninja: Path, work: Path, generator: Sequence[str] = ("-G", "Ninja")
 ) -> list[str]:
-    """Return CMake's command line for a work folder that holds ``src`` and the two files."""
+    """Return CMake's command line for a work folder that holds ``src`` and the three files."""
     maker = [f"-DCMAKE_MAKE_PROGRAM={ninja.as_posix()}"] if "Ninja" in generator else []
     return [
         str(cmake),
@@ -112,6 +148,7 @@ def configure_command(
         *generator,
         "-C", str(work / "cache.cmake"),
         f"-DCMAKE_TOOLCHAIN_FILE={(work / 'toolchain.cmake').as_posix()}",
+        f"-DCMAKE_PROJECT_INCLUDE={(work / PLAIN_FOLDERS_FILE).as_posix()}",
         *maker,
         "-Wno-author",
     ]  # fmt: skip

@@ -114,6 +114,7 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         ("toolchain.cmake", layout.toolchain_file),
         # CMake knows the folder of the file, whatever shell wrote it.
         ("cache.cmake", cache.replace(escaped, "${CMAKE_CURRENT_LIST_DIR}")),
+        (cmake.PLAIN_FOLDERS_FILE, cmake.PLAIN_FOLDERS),
     ):
         if windows:
             for name in layout.wrappers:
@@ -132,6 +133,7 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
     out.run(
         program, "-S", "src", "-B", "build", *layout.generator,
         "-C", "cache.cmake", f"-DCMAKE_TOOLCHAIN_FILE={out.here}/toolchain.cmake",
+        f"-DCMAKE_PROJECT_INCLUDE={out.here}/{cmake.PLAIN_FOLDERS_FILE}",
         *([f"-DCMAKE_MAKE_PROGRAM={out.here}/{maker}"] if by_ninja else []),
         *modules, "-Wno-author",
     )  # fmt: skip

@@ -127,11 +127,43 @@ type nul > "cache.cmake"
 >>"cache.cmake" echo.set(LLAMA_TOOL_CALL_PARSER "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(LLAMA_USE_PREBUILT_UI "OFF" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(LLAMA_USE_SYSTEM_GGML "OFF" CACHE BOOL "" FORCE)
+type nul > "plain-folders.cmake"
+>>"plain-folders.cmake" echo.# Written by qbuild, read by CMake after project^(^). Include folders lose their `..`: compilers put
+>>"plain-folders.cmake" echo.# the name of a header as they found it into the binary ^(`__FILE__`^), and a compiler cache hands
+>>"plain-folders.cmake" echo.# them the plain name. With and without a cache the bytes must be the same.
+>>"plain-folders.cmake" echo.if^(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR^)
+>>"plain-folders.cmake" echo.  return^(^)
+>>"plain-folders.cmake" echo.endif^(^)
+>>"plain-folders.cmake" echo.
+>>"plain-folders.cmake" echo.function^(qbuild_plain_folders folder^)
+>>"plain-folders.cmake" echo.  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+>>"plain-folders.cmake" echo.  foreach^(target IN LISTS targets^)
+>>"plain-folders.cmake" echo.    foreach^(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES^)
+>>"plain-folders.cmake" echo.      get_target_property(value "${target}" ${property})
+>>"plain-folders.cmake" echo.      if^(value^)
+>>"plain-folders.cmake" echo.        set(before "")
+>>"plain-folders.cmake" echo.        while^(NOT value STREQUAL before^)
+>>"plain-folders.cmake" echo.          set(before "${value}")
+>>"plain-folders.cmake" echo.          string(REGEX REPLACE "/[.](/|;|>|$)" "\\1" value "${value}")
+>>"plain-folders.cmake" echo.          string(REGEX REPLACE "/[^/;<>.][^/;<>]*/[.][.](/|;|>|$)" "\\1" value "${value}")
+>>"plain-folders.cmake" echo.        endwhile^(^)
+>>"plain-folders.cmake" echo.        set_property(TARGET "${target}" PROPERTY ${property} "${value}")
+>>"plain-folders.cmake" echo.      endif^(^)
+>>"plain-folders.cmake" echo.    endforeach^(^)
+>>"plain-folders.cmake" echo.  endforeach^(^)
+>>"plain-folders.cmake" echo.  get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+>>"plain-folders.cmake" echo.  foreach^(inner IN LISTS folders^)
+>>"plain-folders.cmake" echo.    qbuild_plain_folders("${inner}")
+>>"plain-folders.cmake" echo.  endforeach^(^)
+>>"plain-folders.cmake" echo.endfunction^(^)
+>>"plain-folders.cmake" echo.
+>>"plain-folders.cmake" echo.cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
+>>"plain-folders.cmake" echo.  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
 rem The compiler's environment
 call "C:\Program Files\Microsoft Visual Studio\2022\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44
 if not %ERRORLEVEL%==0 exit /b 1
 rem Configure and compile
-"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" "-DCMAKE_MAKE_PROGRAM=%CD:\=/%/tools/ninja/bin/ninja.exe" -Wno-author
+"tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" "-DCMAKE_PROJECT_INCLUDE=%CD:\=/%/plain-folders.cmake" "-DCMAKE_MAKE_PROGRAM=%CD:\=/%/tools/ninja/bin/ninja.exe" -Wno-author
 if not %ERRORLEVEL%==0 exit /b 1
 "tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench
 if not %ERRORLEVEL%==0 exit /b 1

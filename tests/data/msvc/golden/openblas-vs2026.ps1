@@ -94,6 +94,39 @@ set(LLAMA_USE_PREBUILT_UI "OFF" CACHE BOOL "" FORCE)
 set(LLAMA_USE_SYSTEM_GGML "OFF" CACHE BOOL "" FORCE)
 set(QBUILD_OPENBLAS_INSIDE "ON" CACHE BOOL "" FORCE)
 '@ | Set-Content -Encoding ascii cache.cmake
+@'
+# Written by qbuild, read by CMake after project(). Include folders lose their `..`: compilers put
+# the name of a header as they found it into the binary (`__FILE__`), and a compiler cache hands
+# them the plain name. With and without a cache the bytes must be the same.
+if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)
+  return()
+endif()
+
+function(qbuild_plain_folders folder)
+  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    foreach(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES)
+      get_target_property(value "${target}" ${property})
+      if(value)
+        set(before "")
+        while(NOT value STREQUAL before)
+          set(before "${value}")
+          string(REGEX REPLACE "/[.](/|;|>|$)" "\\1" value "${value}")
+          string(REGEX REPLACE "/[^/;<>.][^/;<>]*/[.][.](/|;|>|$)" "\\1" value "${value}")
+        endwhile()
+        set_property(TARGET "${target}" PROPERTY ${property} "${value}")
+      endif()
+    endforeach()
+  endforeach()
+  get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+  foreach(inner IN LISTS folders)
+    qbuild_plain_folders("${inner}")
+  endforeach()
+endfunction()
+
+cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
+  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
+'@ | Set-Content -Encoding ascii plain-folders.cmake
 # OpenBLAS: CMake's module for it; copy its library from lib beside the programs
 @'
 # Written by qbuild: find_package(BLAS) finds this OpenBLAS and looks no further.
@@ -115,6 +148,6 @@ set(BLAS_LINKER_FLAGS "")
 cmd /d /c "call `"C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat`" x64 10.0.26100.0 -vcvars_ver=14.50 >nul && set" | ForEach-Object { if ($_ -match '^([^=]+)=(.*)$') { Set-Item "env:$($Matches[1])" $Matches[2] } }
 if ($LASTEXITCODE -ne 0) { exit 1 }
 # Configure and compile
-Step ./tools/cmake/cmake/data/bin/cmake.exe -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake" "-DCMAKE_MAKE_PROGRAM=$here/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=$here" -Wno-author
+Step ./tools/cmake/cmake/data/bin/cmake.exe -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake" "-DCMAKE_PROJECT_INCLUDE=$here/plain-folders.cmake" "-DCMAKE_MAKE_PROGRAM=$here/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=$here" -Wno-author
 Step ./tools/ninja/bin/ninja.exe -C build llama-cli llama-server llama-bench
 # The binaries lie in build/bin.
