@@ -189,7 +189,7 @@ def test_releases_and_reproduce_refuse(small: SmallProject, tmp_path: Path) -> N
         assert "hunter2" not in done.stderr
 
 
-@pytest.mark.build  # zig builds its C runtime for a compiler in a new place: minutes
+@pytest.mark.hosts  # zig builds its C runtime for a compiler in a new place: minutes
 def test_two_hosts_compile(
     tool_wheels: list[Path], user_store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
