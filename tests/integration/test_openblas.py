@@ -82,6 +82,7 @@ def build(system: str, store: Store, folder: Path) -> Path:
     modules = {"CMAKE_MODULE_PATH": (folder / "openblas" / "cmake").as_posix()}
     (work / "cache.cmake").write_text(cmake.init_cache(modules))
     (work / "toolchain.cmake").write_text(prepared.toolchain_file)
+    (work / cmake.PLAIN_FOLDERS_FILE).write_text(cmake.PLAIN_FOLDERS)
     program = unpacked["cmake"] / "cmake/data/bin/cmake"
     ninja = next(unpacked["ninja"].glob("*.data/scripts/ninja"))
     env = {"PATH": os.defpath, "HOME": str(work), **prepared.env,
