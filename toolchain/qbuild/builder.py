@@ -167,8 +167,6 @@ class Builder:
             self._entries[step.key] = ensure(step, make, self.store, self.reporter, self.record)
         return self._entries[step.key]
 
-    # -- fetch ------------------------------------------------------------------------------
-
     # -- patch ------------------------------------------------------------------------------
 
     def _make_patch(self, dest: Path) -> Mapping[str, Any]:

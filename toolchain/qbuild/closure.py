@@ -7,11 +7,9 @@ at run time, which no import table shows. Nothing is executed to learn what it n
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qbuild import resources
@@ -102,8 +100,7 @@ def load_table(target_os: str, *extra: str) -> SystemTable:
             ask for, ``cuda-runtime``, ``openblas`` and ``vc-runtime`` when the user brings those
             libraries.
     """
-    path: Path = resources.data_dir() / _TABLES[target_os]
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    data = resources.read_table(_TABLES[target_os])
 
     def names(key: str) -> tuple[str, ...]:
         return tuple(name for group in data.get(key, []) for name in group["names"])

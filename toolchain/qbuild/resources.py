@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 @cache
@@ -38,3 +40,12 @@ def lockfile() -> Path:
 def data_dir() -> Path:
     """Return the folder of the committed tables."""
     return data_root() / "toolchain" / "data"
+
+
+def read_table(name: str) -> dict[str, Any]:
+    """Return one of the committed TOML tables.
+
+    Args:
+        name: File below ``toolchain/data``.
+    """
+    return tomllib.loads((data_dir() / name).read_text(encoding="utf-8"))

@@ -22,6 +22,7 @@ from pathlib import Path
 from qbuild import host
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, StoreError
+from qbuild.hashing import sha256_file
 from qbuild.lock import FilePin, WheelPin, normalise
 from qbuild.origins import disk_error
 from qbuild.pipcall import environment, last_error, pip_for, platform_options, run_pip
@@ -159,7 +160,7 @@ def latest(project: str, version: str | None, platform: str, scratch: Path) -> W
         version=number,
         platform=platform,
         filename=found.name,
-        sha256=_sha256(found),
+        sha256=sha256_file(found),
         size=found.stat().st_size,
     )
 
@@ -222,13 +223,7 @@ def _take(found: Path, target: Path, pin: FilePin | WheelPin) -> Path:
 
 
 def _is(path: Path, pin: FilePin | WheelPin) -> bool:
-    return path.stat().st_size == pin.size and _sha256(path) == pin.sha256
-
-
-def _sha256(path: Path) -> str:
-    from qbuild.hashing import sha256_file
-
-    return sha256_file(path)
+    return path.stat().st_size == pin.size and sha256_file(path) == pin.sha256
 
 
 def _other_bytes(pin: FilePin | WheelPin, origin: str) -> OtherBytesError:

@@ -62,7 +62,7 @@ def test_assembles_for_linux(unpacked: dict[str, Path], tmp_path: Path) -> None:
     (command,) = commands
     assert command.makes == out / "bin" / "fatbinary"
     assert command.argv[1:4] == ("cc", "-target", "x86_64-linux-gnu.2.28")
-    assert tree.missing(commands) == [command.makes]
+    assert not command.makes.exists()
     assert all((out / name).is_file() for name in tree.LINKED["linux"])
 
 

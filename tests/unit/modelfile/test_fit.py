@@ -217,7 +217,8 @@ def test_cards_by_name() -> None:
 
 
 def test_every_card_with_a_size_is_in_the_table_of_cards() -> None:
-    from qbuild.cuda.arch import find_gpu, read_table
+    from qbuild.cuda.arch import find_gpu
+    from qbuild.resources import read_table
 
     for name, sizes in read_table("gpu-memory.toml")["memory"].items():
         assert find_gpu(name).name == name

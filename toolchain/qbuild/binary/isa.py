@@ -20,7 +20,6 @@ choose code paths at run time; what it holds above the level is reported as *dis
 from __future__ import annotations
 
 import struct
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -97,7 +96,7 @@ class IsaReport:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((resources.data_dir() / "cpu-levels.toml").read_text(encoding="utf-8"))
+    return resources.read_table("cpu-levels.toml")
 
 
 def allowed_features(level: str, isa: Iterable[str] = ()) -> frozenset[str]:

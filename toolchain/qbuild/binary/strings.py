@@ -7,7 +7,6 @@ whose machine built a bundle, and they make two builds differ.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -45,8 +44,7 @@ class BuildPath:
 
 @cache
 def _table() -> tuple[re.Pattern[bytes], re.Pattern[str]]:
-    path = resources.data_dir() / "build-paths.toml"
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    data = resources.read_table("build-paths.toml")
     roots = b"|".join(re.escape(root.encode()) for root in data["suspicious"])
     # Not in the middle of a path or URL: "https://host/src/x" is no folder of this machine.
     suspicious = re.compile(rb"(?<![\w./:~%>}\])-])(?:" + roots + rb")[\x21-\x7e]{2,}")

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from qbuild import resources
 from qbuild.errors import RecipeError
@@ -216,7 +215,7 @@ class KnownArch:
 @cache
 def architectures() -> dict[int, KnownArch]:
     """Return every known architecture by number, ascending."""
-    rows = read_table("cuda.toml")["arch"]
+    rows = resources.read_table("cuda.toml")["arch"]
     return {
         row["number"]: KnownArch(
             number=row["number"],
@@ -227,11 +226,6 @@ def architectures() -> dict[int, KnownArch]:
         )
         for row in sorted(rows, key=lambda row: int(row["number"]))
     }
-
-
-def read_table(name: str) -> dict[str, Any]:
-    """Return one of the committed TOML tables."""
-    return tomllib.loads((resources.data_dir() / name).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +257,7 @@ def _plain(name: str) -> str:
 @cache
 def _gpus() -> dict[str, Gpu]:
     found = {}
-    for row in read_table("gpus.toml")["family"]:
+    for row in resources.read_table("gpus.toml")["family"]:
         major, minor = row["cc"].split(".")
         capability = ComputeCapability(major=int(major), minor=int(minor))
         for name in row["gpus"]:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import resources
 from qbuild.binary.fatbin import Compression, FatReport, read_fatbin
 from qbuild.binary.pe import read_pe
-from qbuild.cuda.arch import CudaArch, coverage, parse_arch, read_table
+from qbuild.cuda.arch import CudaArch, coverage, parse_arch
 from qbuild.cuda.table import driver_floor, parse_version
 from qbuild.errors import BundleError, ToolchainError
 
@@ -40,7 +41,7 @@ def planned(
     Raises:
         ToolchainError: None will do.
     """
-    rows = {row["version"]: row for row in read_table("cuda.toml")["cublas"]}
+    rows = {row["version"]: row for row in resources.read_table("cuda.toml")["cublas"]}
     reasons = []
     for version in sorted(sizes, key=lambda each: (sizes[each], each)):
         row = rows.get(version)

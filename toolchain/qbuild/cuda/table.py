@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from qbuild.cuda.arch import CudaArch, architectures, read_table
+from qbuild import resources
+from qbuild.cuda.arch import CudaArch, architectures
 from qbuild.errors import ToolchainError, VerifyError
 
 Version = tuple[int, ...]
@@ -57,7 +58,9 @@ class Toolkit:
 @cache
 def toolkits() -> dict[str, Toolkit]:
     """Return the toolkits of the table by version, oldest first."""
-    rows = sorted(read_table("cuda.toml")["toolkit"], key=lambda row: parse_version(row["version"]))
+    rows = sorted(
+        resources.read_table("cuda.toml")["toolkit"], key=lambda row: parse_version(row["version"])
+    )
     return {
         row["version"]: Toolkit(
             version=row["version"],
@@ -213,7 +216,7 @@ def check_target(
             fix='set toolchain.name = "clang-cuda", which can',
         )
     if toolchain == "clang-cuda":
-        table = read_table("cuda.toml")["clang-cuda"]
+        table = resources.read_table("cuda.toml")["clang-cuda"]
         for arch in archs:
             if arch.suffix == "f":
                 raise ToolchainError(
@@ -247,7 +250,7 @@ def driver_floor(runtime: str, target: str, compression: str = "none") -> str:
     Raises:
         ToolchainError: The runtime is not in the table.
     """
-    table = read_table("cuda.toml")
+    table = resources.read_table("cuda.toml")
     major = runtime.split(".")[0]
     drivers: Mapping[str, Mapping[str, str]] = table["driver"]
     if major not in drivers:

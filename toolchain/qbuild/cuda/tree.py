@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -307,8 +307,3 @@ LINKED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Target → files of the tree that ggml-cuda links. The driver is not among them: the ``nvcuda``
 series looks its functions up at run time."""
-
-
-def missing(commands: Sequence[Command]) -> list[Path]:
-    """Return the files that commands should have made and did not."""
-    return [command.makes for command in commands if not command.makes.is_file()]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from qbuild import resources
 from qbuild.binary.fatbin import FatReport
 from qbuild.cuda.arch import (
     Coverage,
@@ -15,7 +16,6 @@ from qbuild.cuda.arch import (
     coverage,
     find_gpu,
     parse_arch,
-    read_table,
 )
 from qbuild.errors import RecipeError, VerifyError
 
@@ -152,5 +152,5 @@ def gpu_validated(compiler: str, arch: CudaArch, commit: str) -> bool:
     """
     return any(
         (row["compiler"], row["arch"], row["commit"]) == (compiler, arch.name, commit)
-        for row in read_table("gpu-validated.toml").get("run", [])
+        for row in resources.read_table("gpu-validated.toml").get("run", [])
     )

@@ -6,7 +6,6 @@ Pure: facts come in, the rules are data (``toolchain/data/detect.toml``).
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -92,8 +91,7 @@ class _Notes:
 
 @cache
 def _table() -> dict[str, Any]:
-    path = resources.data_dir() / "detect.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return resources.read_table("detect.toml")
 
 
 @cache

@@ -6,7 +6,6 @@ The format is described at the head of that file.
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -83,8 +82,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 @cache
 def findings() -> dict[str, Finding]:
     """Return the table by id."""
-    path = resources.data_dir() / "doctor-signatures.toml"
-    rows = tomllib.loads(path.read_text(encoding="utf-8"))["finding"]
+    rows = resources.read_table("doctor-signatures.toml")["finding"]
     return {
         row["id"]: Finding(
             id=row["id"],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -122,8 +121,7 @@ def _values(hint: str, body: str) -> tuple[str, ...]:
 
 @cache
 def _table() -> Mapping[str, tuple[tuple[str, ...], str]]:
-    path = resources.data_dir() / "launch" / "instead.toml"
-    rows = tomllib.loads(path.read_text(encoding="utf-8"))["instead"]
+    rows = resources.read_table("launch/instead.toml")["instead"]
     return {flag: (tuple(row["use"]), row["why"]) for row in rows for flag in row["flags"]}
 
 

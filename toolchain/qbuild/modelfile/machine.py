@@ -93,9 +93,9 @@ def _look_up(name: str) -> tuple[str | None, str | None]:
 
 
 def _size(name: str, known: str | None, notes: list[str]) -> float:
-    from qbuild.cuda.arch import read_table
+    from qbuild import resources
 
-    sizes = read_table("gpu-memory.toml")["memory"].get(known)
+    sizes = resources.read_table("gpu-memory.toml")["memory"].get(known)
     if not sizes:
         raise UsageError(
             f"how much memory {name} has is not in the table", where="--gpu", fix="add --vram GB"

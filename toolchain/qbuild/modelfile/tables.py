@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -70,8 +69,7 @@ class ChatFormat:
 @cache
 def table() -> Mapping[str, Any]:
     """Return the whole table."""
-    path = resources.data_dir() / "gguf.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return resources.read_table("gguf.toml")
 
 
 @cache
