@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.doctor import explain
+from qbuild.doctor.examine import explain
 
 pytestmark = pytest.mark.integration
 

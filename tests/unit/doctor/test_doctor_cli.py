@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.main import run
-from qbuild.doctor import explain
+from qbuild.doctor.examine import explain
 from qbuild.doctor.facts import Facts, parse_facts
 from qbuild.doctor.findings import compact, findings
 from qbuild.doctor.model import UNTESTED

@@ -37,7 +37,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Print what was found; the exit code says whether it is serious."""
-    from qbuild.doctor import examine, serious
+    from qbuild.doctor.examine import examine
+    from qbuild.doctor.model import serious
 
     if args.capture and (args.facts or args.log or args.recipe):
         raise UsageError("--capture only prints this machine's facts", fix="give it alone")

@@ -80,16 +80,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("-V", "--version", action="version", version=f"qbuild {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    common = _Parser(add_help=False)
-    add_everywhere(common)
     chosen = parser
     for command, text in COMMANDS.items():
-        sub = commands.add_parser(
-            command, help=text, description=text[0].upper() + text[1:] + ".", parents=[common]
-        )
-        if command == name:
+        sub = commands.add_parser(command, help=text, description=text[0].upper() + text[1:] + ".")
+        if command == name:  # the others are only names in a list
             chosen = sub
             importlib.import_module(f"qbuild.cli.{command}").configure_parser(sub)
+            add_everywhere(sub)
     args, unknown = parser.parse_known_args(words)
     if unknown:
         options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", chosen.format_help())

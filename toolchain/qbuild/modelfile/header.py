@@ -409,22 +409,19 @@ class _Reader:
         unpack, data = _U64.unpack_from, self._data
         at = begin = self.at - self._data_at
         found: list[int] = []
-        keep = found.append if starts is not None else None
-        walked = 0
+        keep, left = found.append, count - done
         with contextlib.suppress(struct.error):  # the block ends within a length
-            for walked in range(count - done):
-                length = unpack(data, at)[0]
+            for _ in range(left):
+                (length,) = unpack(data, at)
                 if length > _MAX_KEY:
                     self.at = self._data_at + at
-                    raise self._damaged(f"text {done + walked} of `{key}` has {length} bytes")
-                if keep is not None:
-                    keep(at)
+                    raise self._damaged(f"text {done + len(found)} of `{key}` has {length} bytes")
+                keep(at)
                 at += 8 + length
-            walked = count - done
         if starts is not None:
             starts.extend([self._data_at + each for each in found])
         self.at += at - begin
-        return walked
+        return len(found)
 
     def _tensors(self, count: int, align: int) -> tuple[Tensor, ...]:
         tensors: dict[str, Tensor] = {}

@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from qbuild import host
-from qbuild.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
+
+if TYPE_CHECKING:
+    from qbuild.lock import Lock, WheelPin
 
 CUDA_WRAPPER: Final = "clang-cuda"
 """Name of the wrapper that compiles device code."""
