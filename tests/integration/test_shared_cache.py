@@ -189,7 +189,6 @@ def test_releases_and_reproduce_refuse(small: SmallProject, tmp_path: Path) -> N
         assert "hunter2" not in done.stderr
 
 
-@pytest.mark.hosts  # zig builds its C runtime for a compiler in a new place: minutes
 def test_two_hosts_compile(
     tool_wheels: list[Path], user_store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -202,7 +201,7 @@ def test_two_hosts_compile(
     zig = zig_wheel / "files" / "ziglang" / "zig"
     machine = Machine(small=small, root=folder / "here", wheels=[*tool_wheels, zig_wheel])
     alone = Machine(small=small, root=folder / "alone", wheels=[*tool_wheels, zig_wheel])
-    for each in (machine, alone):  # the C runtime is built once per machine: minutes
+    for each in (machine, alone):  # zig's C runtime is built once per machine: minutes
         cache = each.root / "store" / "cache"
         cache.mkdir(parents=True)
         (cache / "zig").symlink_to(user_store.root / "cache" / "zig")
@@ -220,3 +219,24 @@ def test_two_hosts_compile(
     assert machine.record["hermetic"] is False
     assert alone.build("--no-compiler-cache").returncode == 0
     assert machine.sha256 == alone.sha256
+
+
+def test_hosts_that_compile_nothing_are_named(
+    tool_wheels: list[Path], user_store: Store, tmp_path: Path
+) -> None:
+    """The build ends all the same; who asked for other machines hears that none took part."""
+    services.program("distcc")
+    small = small_project.make(tmp_path / "small", resources.lockfile(), toolchain="zig")
+    wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
+    zig_wheel = fetch_wheel(wheel, user_store, Plain(), offline=False).path
+    machine = Machine(small=small, root=tmp_path / "here", wheels=[*tool_wheels, zig_wheel])
+    cache = machine.root / "store" / "cache"
+    cache.mkdir(parents=True)
+    (cache / "zig").symlink_to(user_store.root / "cache" / "zig")
+    nobody = f"127.0.0.1:{services.free_port()}/2"
+    command = machine.command("--compile-on", nobody, "--no-compiler-cache")
+    command.remove("-q")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"nothing on {nobody}: distcc says `" in done.stderr
+    assert machine.record["compiled_on"] == {"localhost": UNITS + 1}

@@ -278,7 +278,7 @@ class Builder:
             edges = [[e.output, e.start_ms, e.end_ms] for e in ninja.read_log(work / "build")]
             (dest / "timeline.json").write_text(json.dumps(edges), encoding="utf-8")
             version = _compiler_version(work / "build")
-            hosts = spread.compiled_on(work / "distcc.log") if self.options.shared.hosts else {}
+            hosts = self._compiled_on(work / "distcc.log")
             if not self.options.keep_work:
                 self.store.discard(work)
         return {
@@ -287,6 +287,19 @@ class Builder:
             "shared": self.options.shared.words(),
             "compiled_on": hosts,
         }
+
+    def _compiled_on(self, log: Path) -> dict[str, int]:
+        """Return host → files, and say so when none of the hosts compiled anything."""
+        asked = self.options.shared.hosts
+        if not asked:
+            return {}
+        hosts = spread.compiled_on(log)
+        if hosts and not set(hosts) - {spread.HERE}:
+            self.reporter.warn(
+                f"everything was compiled on this machine, nothing on {', '.join(asked)}: "
+                f"{spread.why_here(log)}"
+            )
+        return hosts
 
     def _msbuild(
         self,
@@ -356,9 +369,12 @@ class Builder:
         shared = self.options.shared
         env = shared.environment()
         if shared.hosts:
+            # distcc makes folders in this one, not this one; without it no host is asked.
+            state = work / "tmp" / "distcc"
+            state.mkdir(parents=True, exist_ok=True)
             env |= {
                 "PATH": f"{work / 'tools'}{os.pathsep}{os.defpath}",
-                "DISTCC_DIR": str(work / "tmp" / "distcc"),
+                "DISTCC_DIR": str(state),
                 "DISTCC_LOG": str(work / "distcc.log"),
                 "DISTCC_VERBOSE": "1",  # otherwise it does not say which host compiled what
             }

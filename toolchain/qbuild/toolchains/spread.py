@@ -18,7 +18,12 @@ from pathlib import Path
 
 from qbuild.errors import ToolchainError
 
+HERE = "localhost"
+"""What distcc calls this machine in its log."""
+
 _REMOTE = re.compile(r"\bcompile .* on ([^ ]+) completed ok$", re.MULTILINE)
+
+_ERROR = re.compile(r"^distcc\[\d+\] (?:\(\w+\) )?ERROR: (.+)$", re.MULTILINE)
 
 LANGUAGES = {"cc": "c", "c++": "c++"}
 
@@ -129,3 +134,10 @@ def compiled_on(log: Path) -> dict[str, int]:
         return {}
     text = log.read_text(encoding="utf-8", errors="replace")
     return dict(sorted(Counter(_REMOTE.findall(text)).items()))
+
+
+def why_here(log: Path) -> str:
+    """Return the first error of distcc's log: why a file did not go to another machine."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    found = _ERROR.search(text)
+    return f"distcc says `{found[1]}`" if found else "distcc names no error"
