@@ -75,6 +75,14 @@ def run_script(name: str, loader: tuple[str, Path, Path], folder: Path, *, stubs
     return said
 
 
+def test_python_may_be_a_batch_file(loader: tuple[str, Path, Path], tmp_path: Path) -> None:
+    """As pyenv-win's is: called without `call`, cmd would end the script with it, and with 0."""
+    shutil.copyfile(loader[2], tmp_path / "git.exe")
+    (tmp_path / "python.bat").write_bytes(b"@exit /b 0\r\n")
+    run_script("openblas-vs2019.cmd", loader, tmp_path, stubs=False)
+    assert (tmp_path / "FindBLAS.cmake").exists()
+
+
 def planned(name: str) -> Plan:
     machine, recipe, overrides = CASES[name]
     loaded = load_recipe(recipe, os="windows", overrides=[*overrides, "toolchain.runtime=static"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_the_newest_of_each_machine(
     assert (made.studio.name, made.studio.generator) == (name, generator)
     assert (made.toolset, made.sdk, made.cuda) == (toolset, sdk, "")
     assert made.vcvars[0].endswith("\\VC\\Auxiliary\\Build\\vcvarsall.bat")
-    assert made.vcvars[1:] == ("x64", sdk, f"-vcvars_ver={toolset[:5]}")
+    assert made.vcvars[1:] == ("x64", sdk, f"-vcvars_ver={toolset}")
     assert made.cl.endswith(f"/MSVC/{toolset}/bin/Hostx64/x64/cl.exe")
 
 
@@ -173,12 +174,26 @@ def test_the_newest_cuda_that_still_has_the_gpu() -> None:
 
 def test_an_older_toolset_beside_a_newer_one_serves_nvcc() -> None:
     made = choose(facts("vs2026-v143"), pascal())
-    assert (made.toolset_short, made.platform_toolset) == ("14.44", "v143")
-    assert choose(facts("vs2026-v143"), recipe()).toolset_short == "14.50"
+    assert (made.toolset, made.platform_toolset) == ("14.44.35207", "v143")
+    assert choose(facts("vs2026-v143"), recipe()).toolset == "14.50.35717"
     for cuda in ("12.4", "12.9"):
         with pytest.raises(ToolchainError, match=r"does not accept MSVC 19\.50") as caught:
             choose(facts("vs2026"), pascal(f'toolchain.cuda="{cuda}"'))
         assert "v143" in (caught.value.fix or "")
+        assert "or a CUDA" not in (caught.value.fix or ""), "none of them compiles for Pascal"
+    with pytest.raises(ToolchainError, match=r"does not accept MSVC 19\.50") as caught:
+        choose(facts("vs2026"), pascal('cuda.architectures=["89-real"]'))
+    assert "or a CUDA after 13.0" in (caught.value.fix or "")
+
+
+def test_one_of_two_toolsets_of_a_generation_is_named_in_full() -> None:
+    """A short name would stand for the newest of them, another compiler than CMake is given."""
+    data = json.loads((DATA / "vs2026-v143.json").read_text())
+    for listed in data["toolsets"].values():
+        listed.append("14.44.34918")
+    older = choose(parse_facts(data, where="x"), pascal('toolchain.toolset="14.44.34918"'))
+    assert older.vcvars[-1] == "-vcvars_ver=14.44.34918"
+    assert "/14.44.34918/" in older.cl
 
 
 # -- recipe keys -------------------------------------------------------------------------------
@@ -259,9 +274,59 @@ def test_folders_are_no_part_of_a_key_but_versions_are(lock: Lock) -> None:
 def test_msbuild_is_a_choice(lock: Lock) -> None:
     text = render(plan(lock, pascal("toolchain.generator=visual-studio"), "vs2026-v143"), "cmd")
     assert '-G "Visual Studio 18 2026" -A "x64,version=10.0.26100.0"' in text
-    assert '-T "v143,version=14.44,host=x64,cuda=C:\\Program Files\\NVIDIA' in text
+    assert '-T "v143,version=14.44.35207,host=x64,cuda=C:\\Program Files\\NVIDIA' in text
     assert "--build build --config Release" in text
     assert "CMAKE_MAKE_PROGRAM" not in text
+
+
+@pytest.mark.parametrize(
+    ("shell", "clears"), [("cmd", 'do set "%%v="'), ("ps1", 'Remove-Item "env:$_"')]
+)
+def test_a_persons_compiler_flags_stay_out(lock: Lock, shell: str, clears: str) -> None:
+    (line,) = (line for line in render(plan(lock, pascal()), shell).splitlines() if clears in line)
+    for name in ("CL", "_LINK_", "INCLUDE", "NVCC_APPEND_FLAGS", "CMAKE_GENERATOR_PLATFORM"):
+        assert re.search(rf"[ ('\"]{name}[ )'\"]", line), name
+    assert "VSINSTALLDIR" not in line
+    unix = render(make_plan(load_recipe("avx2"), lock, host="linux-x86_64"), "sh")
+    (line,) = (line for line in unix.splitlines() if line.startswith("unset "))
+    assert {"CFLAGS", "CPATH", "SOURCE_DATE_EPOCH"} <= set(line.split())
+
+
+def test_the_script_puts_libraries_beside_the_programs(lock: Lock) -> None:
+    text = render(plan(lock, recipe()), "cmd")
+    library = "tools\\scipy-openblas32\\scipy_openblas32\\lib\\libscipy_openblas.dll"
+    assert f'copy /y "{library}" "build\\bin\\" >nul' in text
+    dynamic = ["toolchain.runtime=dynamic", "bundle.vc_runtime=app-local"]
+    text = render(plan(lock, recipe(*dynamic)), "ps1")
+    assert 'Copy-Item -Force "tools/msvc-runtime/Scripts/vcruntime140.dll" build/bin' in text
+    text = render(plan(lock, pascal()), "cmd")
+    assert "they lie in C:\\Program Files\\NVIDIA GPU Computing Toolkit\\CUDA\\v12.9\\bin" in text
+    assert "copy /y" not in text
+
+
+def test_a_person_may_name_the_patches_by_a_relative_folder(lock: Lock) -> None:
+    """git runs in src: the folder must be a full path there, and it may be the environment's."""
+    lines = render(plan(lock, recipe()), "ps1").splitlines()
+    start = lines.index("if (-not $PATCHES) { $PATCHES = $env:PATCHES }")
+    assert lines[start + 2] == "$PATCHES = (Resolve-Path $PATCHES).Path"
+
+
+def test_a_failing_vcvarsall_is_heard_in_powershell(lock: Lock) -> None:
+    text = render(plan(lock, recipe()), "ps1")
+    assert ">nul" not in text
+    assert "else { Write-Host $_ }" in text
+
+
+@pytest.mark.parametrize("shell", ["sh", "cmd", "ps1"])
+def test_patches_are_not_signed(lock: Lock, shell: str) -> None:
+    """A person who signs all commits has no key for the script's address: git am would fail."""
+    made = make_plan(load_recipe("avx2"), lock, host="linux-x86_64")
+    text = render(made, shell)
+    assert text.count(" am --3way ") == text.count("-c commit.gpgsign=false am --3way ") > 5
+
+
+def test_the_script_says_which_toolchain_it_is_for(lock: Lock) -> None:
+    assert "--os windows --set toolchain.name=nvcc` compiles" in render(plan(lock, pascal()), "cmd")
 
 
 def test_the_runtime_beside_the_programs_is_pinned(lock: Lock) -> None:

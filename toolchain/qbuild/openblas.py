@@ -35,6 +35,11 @@ WHEEL_LINK: Final[Mapping[str, str]] = {
     "linux": "lib/libscipy_openblas.so",
     "windows": "lib/libscipy_openblas.lib",
 }
+WHEEL_SHIPPED: Final[Mapping[str, str]] = {
+    "linux": "lib/libscipy_openblas.so",
+    "windows": "lib/libscipy_openblas.dll",
+}
+"""What the programs load."""
 WHEEL_PREFIX: Final = "scipy_"
 
 CALLED: Final = ("cblas_sgemm", "openblas_set_num_threads")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from qbuild import cmake, openblas
 from qbuild.cuda import tree
@@ -17,6 +18,18 @@ from qbuild.pipcall import platform_options
 from qbuild.plan import Plan
 from qbuild.toolchains.base import CUDA_TREE, Layout, wrapper_text
 from qbuild.toolchains.msvc import Msvc
+
+_BUILD_VARIABLES: Final = (
+    "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CUDAFLAGS", "CUDAHOSTCXX", "SOURCE_DATE_EPOCH",
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+    "CMAKE_BUILD_TYPE", "CMAKE_GENERATOR", "CMAKE_GENERATOR_INSTANCE", "CMAKE_GENERATOR_PLATFORM",
+    "CMAKE_GENERATOR_TOOLSET", "CMAKE_PREFIX_PATH", "CMAKE_C_COMPILER_LAUNCHER",
+    "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER",
+)  # fmt: skip
+"""What CMake and compilers read of a person's environment; a build by qbuild gets none of it."""
+_UNIX_VARIABLES: Final = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+_MSVC_VARIABLES: Final = ("CL", "_CL_", "LINK", "_LINK_", "INCLUDE", "LIB", "LIBPATH")
+"""The compiler's and the linker's; vcvarsall adds to the last three what is there already."""
 
 _FOREIGN = (*TARGET_WHEELS, openblas.PROJECT)
 """Wheels of libraries: those of the machine the bundle is for."""
@@ -69,14 +82,21 @@ def render(plan: Plan, shell: str) -> str:
 
 def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
     pin, recipe = plan.pin, plan.recipe
+    native = isinstance(plan.toolchain, Msvc)
+    chosen = f" --set toolchain.name={plan.toolchain.name}" if native else ""
     out.start(
-        f"Builds what `qbuild --recipe {recipe.name} --os {recipe.target.os}` compiles: "
+        f"Builds what `qbuild --recipe {recipe.name} --os {recipe.target.os}{chosen}` compiles: "
         f"llama.cpp {pin.commit[:9]}."
     )
     out.note(
         "Everything it makes lies in the current folder: run it in an empty one inside qbuild's"
     )
     out.note("clone, or let PATCHES name the `patches` folder.")
+    if native and recipe.cuda.architectures:
+        out.note("No blank or comma in the folder's path: how nvcc hands it to cl was not tried.")
+    special = _MSVC_VARIABLES if native else () if windows else _UNIX_VARIABLES
+    out.note("Nothing of the environment that changes what compilers do")
+    out.clear([*_BUILD_VARIABLES, *special])
     out.note("Source: the pinned commit; compare the tree id that git prints with")
     out.note(pin.tree)
     out.run("git", "init", "-q", "src")
@@ -90,8 +110,9 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         for series in plan.series:
             for patch in series.patches:
                 out.run(
-                    "git", "-C", "src", "-c", "user.name=me", "-c", "user.email=me@invalid", "am",
-                    "--3way", "--keep-non-patch", out.path_in("PATCHES", series.name, patch.file),
+                    "git", "-C", "src", "-c", "user.name=me", "-c", "user.email=me@invalid",
+                    "-c", "commit.gpgsign=false", "am", "--3way", "--keep-non-patch",
+                    out.path_in("PATCHES", series.name, patch.file),
                 )  # fmt: skip
     out.note("Tools, as pinned")
     for wheel in plan.wheels:
@@ -139,11 +160,33 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
     )  # fmt: skip
     if by_ninja:
         out.run(maker, "-C", "build", *recipe.build.targets)
-        out.note("The binaries lie in build/bin.")
-        return
-    config = recipe.build.type
-    out.run(*cmake.build_command(program, "build", recipe.build.targets, config=config, jobs=2))
-    out.note(f"The binaries lie in build/bin/{config}.")
+        binaries = "build/bin"
+    else:
+        config = recipe.build.type
+        out.run(*cmake.build_command(program, "build", recipe.build.targets, config=config, jobs=2))
+        binaries = f"build/bin/{config}"
+    _libraries(plan, out, binaries)
+    out.note(f"The binaries lie in {binaries}.")
+
+
+def _libraries(plan: Plan, out: _Shell, binaries: str) -> None:
+    """Write what puts the libraries that the programs load beside them."""
+    shipped = []
+    if plan.openblas is not None:
+        name = openblas.WHEEL_SHIPPED[plan.recipe.target.os]
+        shipped.append(f"tools/{openblas.PROJECT}/{openblas.WHEEL_ROOT}/{name}")
+    if isinstance(plan.toolchain, Msvc):
+        # pip puts a wheel's data/Scripts into Scripts.
+        found = plan.toolchain.provides(plan.recipe).items()
+        shipped += [f"tools/{project}/Scripts/{name}" for name, (project, _) in found]
+    if shipped:
+        out.note("The libraries that the programs load")
+    for path in shipped:
+        out.copy_file(path, binaries)
+    if isinstance(plan.toolchain, Msvc) and plan.recipe.cuda.architectures:
+        folder = plan.toolchain.choice(plan.recipe).cuda_folder
+        out.note("Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and")
+        out.note(f"cublasLt64_*.dll belong beside them; they lie in {folder}\\bin.")
 
 
 def _openblas(plan: Plan, out: _Shell) -> list[str]:
@@ -157,7 +200,7 @@ def _openblas(plan: Plan, out: _Shell) -> list[str]:
             where=f"recipe {plan.recipe.name}: openblas.origin = {plan.recipe.openblas.origin}",
             fix="--set openblas.origin=wheel, or `qbuild build`, which reads the folder first",
         )
-    out.note("OpenBLAS: CMake's module for it; copy its library from lib beside the programs")
+    out.note("OpenBLAS: CMake's module for it")
     root = f"${{CMAKE_CURRENT_LIST_DIR}}/tools/{openblas.PROJECT}/{openblas.WHEEL_ROOT}"
     text = openblas.find_module(
         f"{root}/include",
@@ -247,6 +290,10 @@ class _Shell:
     def environment(self, name: str, value: str) -> None:
         raise NotImplementedError
 
+    def clear(self, names: Sequence[str]) -> None:
+        """Take variables out of the environment."""
+        raise NotImplementedError
+
     def file(
         self, name: str, text: str, *, literal: bool = False, executable: bool = False
     ) -> None:
@@ -281,6 +328,9 @@ class _Sh(_Shell):
 
     def environment(self, name: str, value: str) -> None:
         self.lines.append(f'export {name}="{value}"')
+
+    def clear(self, names: Sequence[str]) -> None:
+        self.lines.append(f"unset {' '.join(names)}")
 
     def file(
         self, name: str, text: str, *, literal: bool = False, executable: bool = False
@@ -319,7 +369,9 @@ class _Cmd(_Shell):
     def run(self, *words: str) -> None:
         # A program named with forward slashes is not found by cmd.
         program = words[0].replace("/", "\\")
-        line = " ".join([self.quote(program), *(self.quote(w) for w in words[1:])])
+        # python may be a batch file (pyenv-win); without `call` the script would end with it.
+        call = "call " if program == "python" else ""
+        line = call + " ".join([self.quote(program), *(self.quote(w) for w in words[1:])])
         self.lines += [line, self.stop]
 
     def setup(self, words: Sequence[str]) -> None:
@@ -335,6 +387,11 @@ class _Cmd(_Shell):
 
     def environment(self, name: str, value: str) -> None:
         self.lines.append(f'set "{name}={value}"')
+
+    def clear(self, names: Sequence[str]) -> None:
+        # A variable of that name would hide the one that cmd computes.
+        wanted = " ".join(["ERRORLEVEL", *names])
+        self.lines.append(f'for %%v in ({wanted}) do set "%%v="')
 
     def file(
         self,
@@ -388,20 +445,33 @@ class _Ps1(_Shell):
     def setup(self, words: Sequence[str]) -> None:
         # A batch file changes its own cmd only: that one prints what it has, and we take it over.
         line = " ".join([f'`"{words[0]}`"', *words[1:]])
+        # What it says itself is shown, or else nobody learns why it failed.
         self.lines += [
-            f'cmd /d /c "call {line} >nul && set" | ForEach-Object {{ '
-            "if ($_ -match '^([^=]+)=(.*)$') { Set-Item \"env:$($Matches[1])\" $Matches[2] } }",
+            f'cmd /d /c "call {line} && set" | ForEach-Object {{ '
+            "if ($_ -match '^([^=]+)=(.*)$') { Set-Item \"env:$($Matches[1])\" $Matches[2] } "
+            "else { Write-Host $_ } }",
             "if ($LASTEXITCODE -ne 0) { exit 1 }",
         ]
 
     def variable(self, name: str, value: str) -> None:
-        self.lines.append(f"if (-not ${name}) {{ ${name} = (Resolve-Path '{value}').Path }}")
+        # git runs in another folder: a relative path is made a full one, whoever named it.
+        self.lines += [
+            f"if (-not ${name}) {{ ${name} = $env:{name} }}",
+            f"if (-not ${name}) {{ ${name} = '{value}' }}",
+            f"${name} = (Resolve-Path ${name}).Path",
+        ]
 
     def path_in(self, variable: str, *parts: str) -> str:
         return "/".join([f"${variable}", *parts])
 
     def environment(self, name: str, value: str) -> None:
         self.lines.append(f'$env:{name} = "{value}"')
+
+    def clear(self, names: Sequence[str]) -> None:
+        wanted = ", ".join(f"'{name}'" for name in names)
+        self.lines.append(
+            f'{wanted} | ForEach-Object {{ Remove-Item "env:$_" -ErrorAction SilentlyContinue }}'
+        )
 
     def file(
         self,

@@ -99,7 +99,7 @@ def test_good_pairs(archs: list[str], toolkit: str) -> None:
             "msvc",
             "19.44",
             "does not accept MSVC 19.44 (_MSC_VER 1944): it takes 1910",
-            "or the newest CUDA",
+            "or CUDA 12.4",
         ),
         ("12.9", "msvc", "19.50", "_MSC_VER 1950", "Visual Studio 2022"),
         (

@@ -124,7 +124,12 @@ def check_archs(archs: Sequence[CudaArch], version: str, *, where: str | None = 
 
 
 def check_host_compiler(
-    version: str, compiler: str, release: str, *, where: str | None = None
+    version: str,
+    compiler: str,
+    release: str,
+    *,
+    where: str | None = None,
+    archs: Sequence[CudaArch] = (),
 ) -> None:
     """Check that nvcc of a toolkit accepts a host compiler.
 
@@ -133,6 +138,7 @@ def check_host_compiler(
         compiler: ``gcc``, ``clang`` or ``msvc``.
         release: Its version; for msvc ``19.44`` as ``cl`` prints it, or ``_MSC_VER``.
         where: For messages.
+        archs: What is compiled for: another toolkit is advised only if it has them all.
 
     Raises:
         ToolchainError: It does not, or the compiler is none that nvcc works with.
@@ -165,8 +171,8 @@ def check_host_compiler(
                 f"nvcc of CUDA {version} does not accept MSVC {number // 100}.{number % 100} "
                 f"(_MSC_VER {number}): it takes {oldest} to {newest}",
                 where=where,
-                fix="install the v143 tools of Visual Studio 2022"
-                + (", or the newest CUDA" if number > newest else ""),
+                fix="install the v143 tools of Visual Studio 2022 (Visual Studio Installer, "
+                "Individual components)" + (_newer_cuda(number, archs) if number > newest else ""),
             )
         return
     raise ToolchainError(
@@ -281,3 +287,12 @@ def check_driver(
             where=where,
             fix=f"install driver {floor} or newer",
         )
+
+
+def _newer_cuda(number: int, archs: Sequence[CudaArch]) -> str:
+    """Return the advice to take a newer toolkit for an ``_MSC_VER``, where one can help."""
+    if any(architectures()[arch.number].last is not None for arch in archs):
+        return ""  # the newer toolkits no longer compile for it
+    known = list(toolkits().values())
+    accepting = [row.version for row in known if row.msvc[0] <= number <= row.msvc[1]]
+    return f", or CUDA {accepting[0]}" if accepting else f", or a CUDA after {known[-1].version}"

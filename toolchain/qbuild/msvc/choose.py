@@ -36,11 +36,6 @@ class Choice:
     cuda_folder: str = ""
 
     @property
-    def toolset_short(self) -> str:
-        """What vcvarsall and CMake are told: ``14.44``."""
-        return ".".join(self.toolset.split(".")[:2])
-
-    @property
     def platform_toolset(self) -> str:
         """MSBuild's name of the toolset's generation: ``v143`` for 14.30 to 14.49."""
         minor = numbers(self.toolset)[1]
@@ -56,7 +51,7 @@ class Choice:
     @property
     def vcvars(self) -> tuple[str, ...]:
         """The call that sets up the environment."""
-        return (self.studio.vcvarsall, "x64", self.sdk, f"-vcvars_ver={self.toolset_short}")
+        return (self.studio.vcvarsall, "x64", self.sdk, f"-vcvars_ver={self.toolset}")
 
 
 def choose(facts: MsvcFacts, recipe: Recipe) -> Choice:
@@ -82,7 +77,11 @@ def choose(facts: MsvcFacts, recipe: Recipe) -> Choice:
         )
     studio, toolset = pairs[0]
     table.check_host_compiler(
-        version, "msvc", cl_version(toolset), where=f"{where}: {studio.name}, toolset {toolset}"
+        version,
+        "msvc",
+        cl_version(toolset),
+        where=f"{where}: {studio.name}, toolset {toolset}",
+        archs=parse_archs(recipe.cuda.architectures),
     )
     raise AssertionError("the table refused this toolset a moment ago")
 

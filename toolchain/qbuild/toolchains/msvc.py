@@ -203,7 +203,7 @@ def _generator(made: Choice, recipe: Recipe) -> tuple[str, ...]:
     """Return CMake's arguments that choose the build system."""
     if recipe.toolchain.generator == "ninja":
         return ("-G", "Ninja")
-    toolset = f"{made.platform_toolset},version={made.toolset_short},host=x64"
+    toolset = f"{made.platform_toolset},version={made.toolset},host=x64"
     if made.cuda:
         toolset += f",cuda={made.cuda_folder}"
     return (

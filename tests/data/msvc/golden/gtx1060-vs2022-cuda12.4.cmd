@@ -1,8 +1,11 @@
 @echo off
-rem Builds what `qbuild --recipe gtx1060 --os windows` compiles: llama.cpp 0c1e57098.
+rem Builds what `qbuild --recipe gtx1060 --os windows --set toolchain.name=nvcc` compiles: llama.cpp 0c1e57098.
 setlocal
 rem Everything it makes lies in the current folder: run it in an empty one inside qbuild's
 rem clone, or let PATCHES name the `patches` folder.
+rem No blank or comma in the folder's path: how nvcc hands it to cl was not tried.
+rem Nothing of the environment that changes what compilers do
+for %%v in (ERRORLEVEL CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS CUDAHOSTCXX SOURCE_DATE_EPOCH NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS CMAKE_BUILD_TYPE CMAKE_GENERATOR CMAKE_GENERATOR_INSTANCE CMAKE_GENERATOR_PLATFORM CMAKE_GENERATOR_TOOLSET CMAKE_PREFIX_PATH CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER CMAKE_CUDA_COMPILER_LAUNCHER CL _CL_ LINK _LINK_ INCLUDE LIB LIBPATH) do set "%%v="
 rem Source: the pinned commit; compare the tree id that git prints with
 rem b2da53584951ec8aa40680229509a6646a637560
 git init -q src
@@ -18,42 +21,42 @@ if not %ERRORLEVEL%==0 exit /b 1
 rem Patches, in the recipe's order (PATCHES is the `patches` folder of qbuild)
 if not defined PATCHES set "PATCHES=../patches"
 for %%d in ("%PATCHES%") do set "PATCHES=%%~fd"
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\cuda-clang\0001-ggml-cuda-build-with-clang.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-clang\0001-ggml-cuda-build-with-clang.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\nvcuda\0001-ggml-cuda-find-the-driver-at-run-time.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\nvcuda\0001-ggml-cuda-find-the-driver-at-run-time.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch"
 if not %ERRORLEVEL%==0 exit /b 1
 rem Tools, as pinned
-python -m pip install --no-deps --target tools/cmake cmake==4.4.5
+call python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 if not %ERRORLEVEL%==0 exit /b 1
-python -m pip install --no-deps --target tools/ninja ninja==1.13.2
+call python -m pip install --no-deps --target tools/ninja ninja==1.13.2
 if not %ERRORLEVEL%==0 exit /b 1
 rem The compiler as one program, and CMake's toolchain and options
 type nul > "toolchain.cmake"
@@ -160,11 +163,13 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
 >>"plain-folders.cmake" echo.  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
 rem The compiler's environment
-call "C:\Program Files\Microsoft Visual Studio\2022\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44
+call "C:\Program Files\Microsoft Visual Studio\2022\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.44.35207
 if not %ERRORLEVEL%==0 exit /b 1
 rem Configure and compile
 "tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" "-DCMAKE_PROJECT_INCLUDE=%CD:\=/%/plain-folders.cmake" "-DCMAKE_MAKE_PROGRAM=%CD:\=/%/tools/ninja/bin/ninja.exe" -Wno-author
 if not %ERRORLEVEL%==0 exit /b 1
 "tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench
 if not %ERRORLEVEL%==0 exit /b 1
+rem Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and
+rem cublasLt64_*.dll belong beside them; they lie in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.4\bin.
 rem The binaries lie in build/bin.

@@ -1,9 +1,11 @@
-# Builds what `qbuild --recipe openblas --os windows` compiles: llama.cpp 0c1e57098.
+# Builds what `qbuild --recipe openblas --os windows --set toolchain.name=msvc` compiles: llama.cpp 0c1e57098.
 $ErrorActionPreference = 'Stop'
 $here = $PWD.Path.Replace('\', '/')
 function Step { $program, $rest = $args; & $program @rest; if ($LASTEXITCODE -ne 0) { exit 1 } }
 # Everything it makes lies in the current folder: run it in an empty one inside qbuild's
 # clone, or let PATCHES name the `patches` folder.
+# Nothing of the environment that changes what compilers do
+'CFLAGS', 'CXXFLAGS', 'CPPFLAGS', 'LDFLAGS', 'CUDAFLAGS', 'CUDAHOSTCXX', 'SOURCE_DATE_EPOCH', 'NVCC_PREPEND_FLAGS', 'NVCC_APPEND_FLAGS', 'CMAKE_BUILD_TYPE', 'CMAKE_GENERATOR', 'CMAKE_GENERATOR_INSTANCE', 'CMAKE_GENERATOR_PLATFORM', 'CMAKE_GENERATOR_TOOLSET', 'CMAKE_PREFIX_PATH', 'CMAKE_C_COMPILER_LAUNCHER', 'CMAKE_CXX_COMPILER_LAUNCHER', 'CMAKE_CUDA_COMPILER_LAUNCHER', 'CL', '_CL_', 'LINK', '_LINK_', 'INCLUDE', 'LIB', 'LIBPATH' | ForEach-Object { Remove-Item "env:$_" -ErrorAction SilentlyContinue }
 # Source: the pinned commit; compare the tree id that git prints with
 # b2da53584951ec8aa40680229509a6646a637560
 Step git init -q src
@@ -12,21 +14,23 @@ Step git -C src fetch --depth 1 https://github.com/ggml-org/llama.cpp.git 0c1e57
 Step git -C src checkout -q FETCH_HEAD
 Step git -C src log -1 "--format=%T"
 # Patches, in the recipe's order (PATCHES is the `patches` folder of qbuild)
-if (-not $PATCHES) { $PATCHES = (Resolve-Path '../patches').Path }
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0001-ggml-export-only-the-api.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0002-llama-mtmd-export-only-the-api.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0003-common-tools-link-statically.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/windows-gnu/0004-cmake-name-the-dlls.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/no-https/0001-common-say-what-to-do.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0001-library.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0002-common.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0003-server.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0004-cli.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0005-build-and-tests.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0001-history-arguments.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0002-grammar-dead-end.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0003-answers.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "$PATCHES/parser-crash/0004-build-and-tests.patch"
+if (-not $PATCHES) { $PATCHES = $env:PATCHES }
+if (-not $PATCHES) { $PATCHES = '../patches' }
+$PATCHES = (Resolve-Path $PATCHES).Path
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/windows-gnu/0001-ggml-export-only-the-api.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/windows-gnu/0002-llama-mtmd-export-only-the-api.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/windows-gnu/0003-common-tools-link-statically.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/windows-gnu/0004-cmake-name-the-dlls.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/no-https/0001-common-say-what-to-do.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0001-library.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0002-common.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0003-server.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0004-cli.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0005-build-and-tests.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0001-history-arguments.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0002-grammar-dead-end.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0003-answers.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0004-build-and-tests.patch"
 # Tools, as pinned
 Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 Step python -m pip install --no-deps --target tools/ninja ninja==1.13.2
@@ -127,7 +131,7 @@ endfunction()
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
   qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
 '@ | Set-Content -Encoding ascii plain-folders.cmake
-# OpenBLAS: CMake's module for it; copy its library from lib beside the programs
+# OpenBLAS: CMake's module for it
 @'
 # Written by qbuild: find_package(BLAS) finds this OpenBLAS and looks no further.
 get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
@@ -145,9 +149,12 @@ set(BLAS_INCLUDE_DIRS "${_openblas_include}")
 set(BLAS_LINKER_FLAGS "")
 '@ | Set-Content -Encoding ascii FindBLAS.cmake
 # The compiler's environment
-cmd /d /c "call `"C:\Program Files (x86)\Microsoft Visual Studio\2019\Community\VC\Auxiliary\Build\vcvarsall.bat`" x64 10.0.19041.0 -vcvars_ver=14.29 >nul && set" | ForEach-Object { if ($_ -match '^([^=]+)=(.*)$') { Set-Item "env:$($Matches[1])" $Matches[2] } }
+cmd /d /c "call `"C:\Program Files (x86)\Microsoft Visual Studio\2019\Community\VC\Auxiliary\Build\vcvarsall.bat`" x64 10.0.19041.0 -vcvars_ver=14.29.30133 && set" | ForEach-Object { if ($_ -match '^([^=]+)=(.*)$') { Set-Item "env:$($Matches[1])" $Matches[2] } else { Write-Host $_ } }
 if ($LASTEXITCODE -ne 0) { exit 1 }
 # Configure and compile
 Step ./tools/cmake/cmake/data/bin/cmake.exe -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake" "-DCMAKE_PROJECT_INCLUDE=$here/plain-folders.cmake" "-DCMAKE_MAKE_PROGRAM=$here/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=$here" -Wno-author
 Step ./tools/ninja/bin/ninja.exe -C build llama-cli llama-server llama-bench
+# The libraries that the programs load
+$null = New-Item -ItemType Directory -Force build/bin
+Copy-Item -Force "tools/scipy-openblas32/scipy_openblas32/lib/libscipy_openblas.dll" build/bin
 # The binaries lie in build/bin.

@@ -1,8 +1,10 @@
 @echo off
-rem Builds what `qbuild --recipe openblas --os windows` compiles: llama.cpp 0c1e57098.
+rem Builds what `qbuild --recipe openblas --os windows --set toolchain.name=msvc` compiles: llama.cpp 0c1e57098.
 setlocal
 rem Everything it makes lies in the current folder: run it in an empty one inside qbuild's
 rem clone, or let PATCHES name the `patches` folder.
+rem Nothing of the environment that changes what compilers do
+for %%v in (ERRORLEVEL CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS CUDAHOSTCXX SOURCE_DATE_EPOCH NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS CMAKE_BUILD_TYPE CMAKE_GENERATOR CMAKE_GENERATOR_INSTANCE CMAKE_GENERATOR_PLATFORM CMAKE_GENERATOR_TOOLSET CMAKE_PREFIX_PATH CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER CMAKE_CUDA_COMPILER_LAUNCHER CL _CL_ LINK _LINK_ INCLUDE LIB LIBPATH) do set "%%v="
 rem Source: the pinned commit; compare the tree id that git prints with
 rem b2da53584951ec8aa40680229509a6646a637560
 git init -q src
@@ -18,40 +20,40 @@ if not %ERRORLEVEL%==0 exit /b 1
 rem Patches, in the recipe's order (PATCHES is the `patches` folder of qbuild)
 if not defined PATCHES set "PATCHES=../patches"
 for %%d in ("%PATCHES%") do set "PATCHES=%%~fd"
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0001-ggml-export-only-the-api.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0002-llama-mtmd-export-only-the-api.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0003-common-tools-link-statically.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\windows-gnu\0004-cmake-name-the-dlls.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\no-https\0001-common-say-what-to-do.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0003-server.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0004-cli.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0005-build-and-tests.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0001-history-arguments.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0002-grammar-dead-end.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0003-answers.patch"
 if not %ERRORLEVEL%==0 exit /b 1
-git -C src -c user.name=me -c user.email=me@invalid am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch"
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch"
 if not %ERRORLEVEL%==0 exit /b 1
 rem Tools, as pinned
-python -m pip install --no-deps --target tools/cmake cmake==4.4.5
+call python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 if not %ERRORLEVEL%==0 exit /b 1
-python -m pip install --no-deps --target tools/ninja ninja==1.13.2
+call python -m pip install --no-deps --target tools/ninja ninja==1.13.2
 if not %ERRORLEVEL%==0 exit /b 1
-python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
+call python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
 if not %ERRORLEVEL%==0 exit /b 1
 rem The compiler as one program, and CMake's toolchain and options
 type nul > "toolchain.cmake"
@@ -146,7 +148,7 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.
 >>"plain-folders.cmake" echo.cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
 >>"plain-folders.cmake" echo.  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
-rem OpenBLAS: CMake's module for it; copy its library from lib beside the programs
+rem OpenBLAS: CMake's module for it
 type nul > "FindBLAS.cmake"
 >>"FindBLAS.cmake" echo.# Written by qbuild: find_package^(BLAS^) finds this OpenBLAS and looks no further.
 >>"FindBLAS.cmake" echo.get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
@@ -163,11 +165,15 @@ type nul > "FindBLAS.cmake"
 >>"FindBLAS.cmake" echo.set(BLAS_INCLUDE_DIRS "${_openblas_include}")
 >>"FindBLAS.cmake" echo.set(BLAS_LINKER_FLAGS "")
 rem The compiler's environment
-call "C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.50
+call "C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.26100.0 -vcvars_ver=14.50.35717
 if not %ERRORLEVEL%==0 exit /b 1
 rem Configure and compile
 "tools\cmake\cmake\data\bin\cmake.exe" -S src -B build -G Ninja -C cache.cmake "-DCMAKE_TOOLCHAIN_FILE=%CD:\=/%/toolchain.cmake" "-DCMAKE_PROJECT_INCLUDE=%CD:\=/%/plain-folders.cmake" "-DCMAKE_MAKE_PROGRAM=%CD:\=/%/tools/ninja/bin/ninja.exe" "-DCMAKE_MODULE_PATH=%CD:\=/%" -Wno-author
 if not %ERRORLEVEL%==0 exit /b 1
 "tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench
+if not %ERRORLEVEL%==0 exit /b 1
+rem The libraries that the programs load
+if not exist "build\bin" mkdir "build\bin"
+copy /y "tools\scipy-openblas32\scipy_openblas32\lib\libscipy_openblas.dll" "build\bin\" >nul
 if not %ERRORLEVEL%==0 exit /b 1
 rem The binaries lie in build/bin.
