@@ -90,6 +90,8 @@ def test_every_job_can_be_listed_and_shown_without_running() -> None:
     listed = qbuild("ci", "run")
     assert listed.returncode == 0
     names = [line.split()[0] for line in listed.stdout.splitlines()]
+    columns = {line.index(" " + line.split()[1]) for line in listed.stdout.splitlines()}
+    assert len(columns) == 1, "the table is crooked"
     shown = qbuild("ci", "run", "all", "--dry-run")
     assert shown.returncode == 0
     assert [line.split()[1] for line in shown.stdout.splitlines() if line[:3] == "== "] == names
@@ -187,6 +189,25 @@ def test_a_job_runs_from_a_clean_clone_with_its_rows_values(repo: Path, tmp_path
             assert "uncommitted" not in here.said
     assert "a b;$(touch pwned)" in here.said, "a value is data, not script"
     assert not list(tmp_path.rglob("pwned"))
+
+
+def test_two_builds_from_scratch_share_nothing(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else `compare` would compare one build with itself."""
+    monkeypatch.setenv("QBUILD_STORE", str(tmp_path / "mine"))
+    made = {each.id: each for flow in workflows(entries([])) for each in flow.jobs}
+    assert made["half"].scratch
+    assert made["release-build"].scratch
+    script = 'echo "store: $QBUILD_STORE"; mkdir "$QBUILD_STORE"\n'
+    steps = (Checkout(), Run(name="build", script=script))
+    jobs = [Job(id=name, title="x", steps=steps, scratch=True) for name in ("first", "second")]
+    here = Here(repo, tmp_path, *jobs, Job(id="usual", title="x", steps=steps))
+    for name in ("first", "second"):
+        here.run(name)
+        assert f"store: {tmp_path}/work-{name}/store" in here.said
+    here.run("usual")
+    assert f"store: {tmp_path}/mine" in here.said
 
 
 def test_a_failed_step_ends_the_job_but_not_what_always_runs(repo: Path, tmp_path: Path) -> None:

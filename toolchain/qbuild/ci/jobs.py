@@ -259,6 +259,7 @@ def _reproduce(cross: Sequence[Entry]) -> Workflow:
         rows=rows,
         runner="{runner}",
         minutes=120,
+        scratch=True,
         steps=(
             Checkout(),
             SetUpPython(),
@@ -308,6 +309,7 @@ def _release(cross: Sequence[Entry], native: Sequence[Entry]) -> Workflow:
         runner="{runner}",
         minutes=120,
         # No cache of any kind: what is released is made from the pins alone.
+        scratch=True,
         steps=(
             *_start(packages=True),
             _BUILD_FROM_SCRATCH,

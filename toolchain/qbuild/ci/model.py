@@ -145,6 +145,7 @@ class Job:
         minutes: When it is stopped.
         note: What a reader must know about it.
         local: Why it cannot run on this machine, if so.
+        scratch: Whether it must find nothing that was made before.
     """
 
     id: str
@@ -158,6 +159,7 @@ class Job:
     minutes: int = 30
     note: str = ""
     local: str = ""
+    scratch: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

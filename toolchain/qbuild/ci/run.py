@@ -132,6 +132,8 @@ def run(instance: Instance, *, root: Path, work: Path, artifacts: Path, say: Say
             f"job {instance.name} cannot run here: {instance.job.local}",
             fix="look at its steps with --dry-run",
         )
+    if instance.job.scratch:
+        say("from scratch: its store is a new one, and goes with it")
     local = _Local(instance=instance, root=root, work=work, artifacts=artifacts, say=say)
     failed: PipelineError | None = None
     for number, step in enumerate(instance.job.steps, start=1):
@@ -159,6 +161,11 @@ class _Local:
     work: Path
     artifacts: Path
     say: Say
+
+    @property
+    def store(self) -> dict[str, str]:
+        """Return the store of a job that must not find results of an earlier one."""
+        return {"QBUILD_STORE": str(self.work / "store")} if self.instance.job.scratch else {}
 
     @property
     def clone(self) -> Path:
@@ -203,6 +210,7 @@ class _Local:
             env={
                 **os.environ,
                 **self.instance.env,
+                **self.store,
                 **env,
                 "CI": "true",
                 "VIRTUAL_ENV": str(venv),

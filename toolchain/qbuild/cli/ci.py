@@ -139,8 +139,10 @@ def _run(args: argparse.Namespace, reporter: Reporter) -> int:
 
     known = instances(workflows(known_entries()))
     if not args.jobs:
+        width = max(len(each.name) for each in known)
         for each in known:
-            print(f"{each.name:<30} {each.workflow:<10} {each.job.local or each.job.note}".rstrip())
+            remark = each.job.local or each.job.note
+            print(f"{each.name:<{width}} {each.workflow:<10} {remark}".rstrip())
         return 0
     wanted = known if args.jobs == ["all"] else tuple(find(name, known) for name in args.jobs)
     if args.dry_run:
@@ -161,6 +163,8 @@ def _print_steps(each: Instance) -> None:
     print(f"== {each.name} ({each.workflow}, {each.fill(each.job.runner)})")
     if each.job.local:
         print(f"   not here: {each.job.local}")
+    if each.job.scratch:
+        print("   from scratch: with a new store")
     for name, value in each.env.items():
         print(f"   {name}={value}")
     for step in each.job.steps:
