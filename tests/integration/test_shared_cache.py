@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -195,7 +196,7 @@ def test_two_hosts_compile(
     """Two distcc daemons with the pinned compiler, as on two build hosts."""
     services.program("distcc")
     folder = tmp_path_factory.mktemp("hosts")
-    small = small_project.make(folder / "small", resources.lockfile(), toolchain="zig")
+    small = small_project.make(folder / "small", resources.lockfile(), toolchain="zig", cxx=True)
     wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
     zig_wheel = fetch_wheel(wheel, user_store, Plain(), offline=False).path
     zig = zig_wheel / "files" / "ziglang" / "zig"
@@ -212,10 +213,11 @@ def test_two_hosts_compile(
         options = ["--compile-on", f"{one}/1", "--compile-on", f"{two}/1", "--no-compiler-cache"]
         done = machine.build(*options)
         assert done.returncode == 0, done.stderr
-        for log in (log_one, log_two):
-            assert "COMPILE_OK" in log.read_text(errors="replace")
+        logs = [log.read_text(errors="replace") for log in (log_one, log_two)]
+        assert all("COMPILE_OK" in log for log in logs)
+        assert any(re.search(r"COMPILE_OK .*-c\+\+ .*words\.cpp", log) for log in logs)
     assert set(machine.record["compiled_on"]) == {f"{one}/1", f"{two}/1"}
-    assert sum(machine.record["compiled_on"].values()) == UNITS + 1
+    assert sum(machine.record["compiled_on"].values()) == UNITS + 2
     assert machine.record["hermetic"] is False
     assert alone.build("--no-compiler-cache").returncode == 0
     assert machine.sha256 == alone.sha256

@@ -80,12 +80,26 @@ class SmallProject:
         ]  # fmt: skip
 
 
-def make(folder: Path, real_lockfile: Path, *, toolchain: str = "gcc") -> SmallProject:
-    """Write the project, commit it, pin it."""
+CXX_UNIT = """\
+#include <string>
+#include <vector>
+std::vector<std::string> words(int n) { return std::vector<std::string>(n, "word"); }
+"""
+
+
+def make(
+    folder: Path, real_lockfile: Path, *, toolchain: str = "gcc", cxx: bool = False
+) -> SmallProject:
+    """Write the project, commit it, pin it; with ``cxx`` it has one more source file, in C++."""
     repo = folder / "repo"
     repo.mkdir(parents=True)
     names = [f"part{i}.c" for i in range(UNITS)]
-    (repo / "CMakeLists.txt").write_text(CMAKE.replace("PARTS", " ".join(names)))
+    sources = " ".join([*names, "words.cpp"] if cxx else names)
+    text = CMAKE.replace("PARTS", sources)
+    if cxx:
+        (repo / "words.cpp").write_text(CXX_UNIT)
+        text = text.replace("project(small C)", "project(small C CXX)")
+    (repo / "CMakeLists.txt").write_text(text)
     (repo / "main.c").write_text(MAIN)
     (repo / "unused.c").write_text("int unused(void) { return 1; }\n")
     (repo / "LICENSE").write_text("A licence text.\n")
