@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import re
 from collections.abc import Mapping
@@ -408,6 +409,42 @@ def test_the_command_plans_for_a_captured_machine(capsys: pytest.CaptureFixture[
     assert '2019\\Community\\VC\\Auxiliary\\Build\\vcvarsall.bat`" x64 10.0.19041.0' in out
     assert str(Path.home()) not in out
     assert str(resources.data_root()) not in out
+
+
+SCRIPT = ["plan", "openblas", "--os", "windows", "--set", "toolchain.name=msvc", "--set", STATIC,
+          "--facts", str(DATA / "vs2022.json"), "--script", "cmd"]  # fmt: skip
+
+
+def test_line_ends_are_those_of_the_shell_everywhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Windows' text files turn a line feed into two characters, and so a line end into three."""
+    golden = (DATA / "golden" / "openblas-vs2022.cmd").read_bytes()
+    windows = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\r\n")
+    monkeypatch.setattr("sys.stdout", windows)
+    assert run(SCRIPT) == 0
+    windows.flush()
+    assert windows.buffer.getvalue() == golden  # type: ignore[attr-defined]
+    made = tmp_path / "build.cmd"
+    assert run([*SCRIPT, "-o", str(made)]) == 0
+    assert made.read_bytes() == golden
+
+
+def test_a_script_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*SCRIPT, "--output", str(tmp_path / "no" / "build.cmd")]) == UsageError.exit_code
+    assert "cannot write the script" in capsys.readouterr().err
+    assert run(["plan", "avx2", "--output", str(tmp_path / "x")]) == UsageError.exit_code
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_facts_as_a_shell_wrote_them(tmp_path: Path, encoding: str) -> None:
+    """`qbuild plan --capture > facts.json` in PowerShell 5 makes UTF-16."""
+    path = tmp_path / "facts.json"
+    path.write_bytes((DATA / "vs2022.json").read_text().encode(encoding))
+    assert load_facts(path) == facts("vs2022")
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "golden").iterdir()), ids=lambda p: p.name)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
+import sys
+from pathlib import Path
 
 from qbuild.cli.common import add_recipe, make_plan, print_json
 from qbuild.console import Reporter
+from qbuild.errors import UsageError
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +19,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--script",
         choices=("sh", "cmd", "ps1"),
         help="print commands that give the same build by hand",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the script there, not to the screen"
     )
     parser.add_argument(
         "--facts",
@@ -36,11 +43,13 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
 
         print_json(capture(HostProbe()))
         return 0
+    if args.output and not args.script:
+        raise UsageError("--output is for a script", fix="add --script sh, cmd or ps1")
     plan = make_plan(args)
     if args.script:
         from qbuild.script import render
 
-        print(render(plan, args.script), end="")
+        _write(render(plan, args.script), args.output)
         return 0
     if args.json:
         print_json(
@@ -74,3 +83,18 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
         print(f"{step.label:<{width}} {step.short}  {text}")
     print(f"{'verify':<{width}} {'':12}  the finished zip, from its bytes")
     return 0
+
+
+def _write(text: str, output: str | None) -> None:
+    """Write a script with the line ends it has, on every system and whatever the shell does."""
+    if output is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(newline="")  # Windows' would make two ends of each
+        print(text, end="")
+        return
+    try:
+        Path(output).write_bytes(text.encode("utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the script: {error.strerror}", where=output, fix="name another file"
+        ) from error

@@ -8,6 +8,7 @@ on a real Windows.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -100,7 +101,10 @@ def load_facts(path: Path) -> MsvcFacts:
         UsageError: It cannot be read or is not such a file.
     """
     try:
-        data = json.loads(path.read_bytes().decode("utf-8-sig"))
+        raw = path.read_bytes()
+        # PowerShell 5 writes UTF-16 for `>`.
+        utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        data = json.loads(raw.decode("utf-16" if utf16 else "utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"cannot read {path.name}: {error}",
