@@ -394,6 +394,9 @@ def test_the_printed_script_builds_the_very_binary_of_the_zip(
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"url.file://{small.repo}.insteadOf",
         "GIT_CONFIG_VALUE_0": "https://small.invalid/small.git",
+        # What a person has set for other work.
+        "CFLAGS": "-DCOMMIT=nonsense",
+        "CMAKE_GENERATOR_PLATFORM": "x64",
     }
     done = run(["sh", "build.sh"], cwd=folder, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
