@@ -384,10 +384,11 @@ def test_the_printed_script_builds_the_very_binary_of_the_zip(
         sys.executable, "-m", "qbuild", "plan", str(small.recipe), "--lockfile",
         str(small.lockfile), "--patches", str(small.patches), "--script", "sh",
     ]  # fmt: skip
-    script = run(command).stdout
+    printed = run(command)
+    assert printed.returncode == 0, printed.stderr
     folder = tmp_path / "by hand"
     folder.mkdir()
-    (folder / "build.sh").write_text(script)
+    (folder / "build.sh").write_text(printed.stdout)
     env = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
