@@ -20,7 +20,8 @@ from pathlib import Path
 LAYERS, WIDTH, FEED, HEADS, HEAD, VOCABULARY = 12, 768, 2304, 12, 64, 8192
 
 
-def write_model(path: Path) -> Path:
+def write_model(path: Path, weights: str = "Q4_0") -> Path:
+    """Write the model with weights in Q4_0, F16 or F32."""
     import gguf
     import numpy as np
 
@@ -30,6 +31,14 @@ def write_model(path: Path) -> Path:
         raw = dice.integers(0, 256, (rows, columns // 32, 18), dtype=np.uint8)
         raw[:, :, :2] = np.array([0.002], dtype="<f2").view(np.uint8)
         return raw.reshape(rows, -1)
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        if weights == "Q4_0":
+            kind = gguf.GGMLQuantizationType.Q4_0
+            writer.add_tensor(name, q4_0(rows, columns), raw_dtype=kind)
+        else:
+            normal = dice.standard_normal((rows, columns), dtype=np.float32) * np.float32(0.02)
+            writer.add_tensor(name, normal.astype({"F16": np.float16, "F32": np.float32}[weights]))
 
     writer = gguf.GGUFWriter(path, "qwen3")
     writer.add_block_count(LAYERS)
@@ -48,10 +57,9 @@ def write_model(path: Path) -> Path:
     writer.add_token_types([1] * VOCABULARY)
     writer.add_token_merges(["t 0"])
     writer.add_eos_token_id(0)
-    q4 = gguf.GGMLQuantizationType.Q4_0
     ones = np.ones(WIDTH, dtype=np.float32)
-    writer.add_tensor("token_embd.weight", q4_0(VOCABULARY, WIDTH), raw_dtype=q4)
-    writer.add_tensor("output.weight", q4_0(VOCABULARY, WIDTH), raw_dtype=q4)
+    matrix("token_embd.weight", VOCABULARY, WIDTH)
+    matrix("output.weight", VOCABULARY, WIDTH)
     writer.add_tensor("output_norm.weight", ones)
     for i in range(LAYERS):
         block = f"blk.{i}."
@@ -64,7 +72,7 @@ def write_model(path: Path) -> Path:
             ("ffn_up", FEED, WIDTH),
             ("ffn_down", WIDTH, FEED),
         ):
-            writer.add_tensor(f"{block}{name}.weight", q4_0(rows, columns), raw_dtype=q4)
+            matrix(f"{block}{name}.weight", rows, columns)
         for name, size in (
             ("attn_norm", WIDTH),
             ("ffn_norm", WIDTH),
