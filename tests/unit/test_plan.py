@@ -42,7 +42,7 @@ LATE = {"configure", "compile", "stage", "bundle"}
 @pytest.mark.parametrize(
     ("override", "steps"),
     [
-        ('build.targets=["llama-cli"]', {"compile", "stage", "bundle"}),
+        ('build.targets=["llama-server"]', {"compile", "stage", "bundle"}),
         ("build.linkage=static", LATE),
         ("build.type=RelWithDebInfo", LATE),
         ("target.cpu=x86-64-v2", LATE),

@@ -127,7 +127,6 @@ BAD = [
     (GOOD + "[build.options]\nA_B = 1.5\n", "not float", "mine.toml:9", ""),
     (GOOD + '[patches]\nseries = ["../x"]\n', "is not a series name", "mine.toml:9", ""),
     (GOOD + '[patches]\nserie = ["x"]\n', "not a key", "mine.toml:9", "did you mean `series`"),
-    (GOOD + "[build]\nui = true\n", "web UI", "mine.toml:9", "leave it out"),
     (GOOD + "[bundle]\nreadme = 1\n", "must be true or false", "mine.toml:9", ""),
     (GOOD + "checks = 1\n", "`target.checks` is not a key", "mine.toml:8", ""),
     (GOOD.replace("[target]", "checks = 1\n[target]"), "must be a table", "mine.toml:5", ""),

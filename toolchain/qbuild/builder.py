@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qbuild import cmake, host, ninja, openblas, process
+from qbuild import cmake, host, ninja, openblas, process, webui
 from qbuild.console import Reporter
 from qbuild.errors import CompileError, ConfigureError, StoreError, ToolchainError
 from qbuild.lock import SourcePin, WheelPin
@@ -188,6 +188,48 @@ class Builder:
             ],
         }
 
+    # -- the web UI -------------------------------------------------------------------------
+
+    def npm(self) -> Entry | None:
+        """Return npm's cache of the web UI's packages; nothing when the recipe wants no UI."""
+        if self.plan.npm is None:
+            return None
+        return self._ensure(self.plan.npm, self._make_npm)
+
+    def web_ui(self) -> Path | None:
+        """Return the folder of the finished web UI; nothing when the recipe wants none."""
+        if self.plan.web_ui is None:
+            return None
+        return self._ensure(self.plan.web_ui, self._make_web_ui).path
+
+    def _node(self) -> Path:
+        (node,) = (w for w in self.plan.wheels if w.project == webui.PROJECT)
+        return self.wheel(node).path / "files"
+
+    def _make_npm(self, dest: Path) -> Mapping[str, Any]:
+        return webui.fetch_packages(
+            dest,
+            node=self._node(),
+            source=self.patch().path / "tree" / webui.SOURCE,
+            offline=self.options.offline,
+            reporter=self.reporter,
+        )
+
+    def _make_web_ui(self, dest: Path) -> Mapping[str, Any]:
+        step, npm = self.plan.web_ui, self.npm()
+        assert step is not None and npm is not None
+        self.reporter.say("web UI: npm builds it (a minute or two)")
+        return webui.build(
+            dest,
+            node=self._node(),
+            source=self.patch().path / "tree" / webui.SOURCE,
+            packages=npm.path,
+            name=step.inputs["name"],
+            work=self.store.work_path(step.key),
+            log=self.store.root / "cache" / "web-ui.log",
+            reporter=self.reporter,
+        )
+
     # -- the folder that clang takes for a CUDA installation ---------------------------------
 
     def _make_tree(self, dest: Path) -> Mapping[str, Any]:
@@ -330,14 +372,18 @@ class Builder:
         if plan.tree is not None:
             unpacked[CUDA_TREE] = self._ensure(plan.tree, self._make_tree).path / "tree"
         source = self.patch().path / "tree"
+        built_ui = self.web_ui()
         marker = work / "src.complete"
-        if not marker.exists() or marker.read_text(encoding="utf-8") != plan.patch.key:
+        stamp = plan.patch.key + (plan.web_ui.key if plan.web_ui else "")
+        if not marker.exists() or marker.read_text(encoding="utf-8") != stamp:
             remove_tree(work)
             work.mkdir(parents=True, exist_ok=True)
             # Links, not copies: a build only reads its source, and a file that it changed after
             # all would show as damage of the store's entry the next time.
             link_tree(source, work / "src")
-            write_atomically(marker, plan.patch.key.encode())
+            if built_ui is not None:
+                link_tree(built_ui / "dist", work / "src" / webui.DIST)
+            write_atomically(marker, stamp.encode())
         cache = self.store.root / "cache"
         prepared = plan.toolchain.prepare(
             plan.recipe, unpacked=unpacked, work=work, cache_dir=cache
@@ -594,6 +640,8 @@ class Builder:
         }
         if (blas := self.openblas()) is not None:
             unpacked[openblas.STEP] = blas
+        if (built_ui := self.web_ui()) is not None:
+            unpacked[webui.STEP] = built_ui
         self.reporter.say(f"bundle: {self.plan.zip_name}")
         return bundle_from_plan(
             self.plan,

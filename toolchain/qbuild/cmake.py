@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from qbuild import openblas
+from qbuild import openblas, webui
 from qbuild.errors import ConfigureError
 from qbuild.lock import SourcePin
 from qbuild.recipe import isa
@@ -99,7 +99,7 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
         "LLAMA_BUILD_COMMIT": pin.commit[:9],
         # Upstream counts commits, which a shallow source cannot: 0 unless the lockfile knows.
         "LLAMA_BUILD_NUMBER": pin.build_number or 0,
-        "LLAMA_BUILD_UI": recipe.build.ui,
+        "LLAMA_BUILD_UI": False,  # a step of its own has made it: see webui.py
     }
     if recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows":
         suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
@@ -107,7 +107,7 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
     entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
     if recipe.cuda.architectures:
         entries |= _cuda_entries(recipe)
-    entries |= openblas.cache_entries(recipe)
+    entries |= openblas.cache_entries(recipe) | webui.cache_entries(recipe)
     entries |= recipe.build.options
     return dict(sorted(entries.items()))
 

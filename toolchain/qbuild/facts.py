@@ -171,7 +171,7 @@ class BundleFacts:
     @property
     def ui(self) -> bool:
         """Whether llama-server's web UI is inside."""
-        return self.recipe.build.ui
+        return self.recipe.web_ui
 
     @property
     def windows(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import cmake, openblas, resources
+from qbuild import cmake, openblas, resources, webui
 from qbuild.lock import Lock, SourcePin, WheelPin
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.model import Recipe
@@ -30,7 +30,8 @@ PATCH_FORMAT = 1
 COMPILE_FORMAT = 1
 STAGE_FORMAT = 1
 
-BUILD_TOOLS = ("cmake", "ninja")
+BUILD_TOOLS = ("cmake", "ninja", webui.PROJECT)
+"""Wheels that make a build and leave nothing of theirs in it."""
 
 # What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
 _BUNDLE_CODE = (
@@ -78,6 +79,8 @@ class Plan:
     tree: Step | None
     openblas: Step | None
     patch: Step
+    npm: Step | None
+    web_ui: Step | None
     configure: Step
     compile: Step
     stage: Step
@@ -93,6 +96,7 @@ class Plan:
             *((self.tree,) if self.tree else ()),
             *((self.openblas,) if self.openblas else ()),
             self.patch,
+            *((self.npm, self.web_ui) if self.npm and self.web_ui else ()),
             self.configure,
             self.compile,
             self.stage,
@@ -152,11 +156,12 @@ def make_plan(
 
     pin = lock.source(recipe.source.pin)
     root = patches_root or resources.patches_dir()
-    series = tuple(load_series(root, name) for name in recipe.patches.series)
+    series = tuple(load_series(root, name) for name in recipe.series)
     toolchain = get_toolchain(recipe.toolchain.name, machine)
-    tools = tuple(lock.wheel(project, host) for project in BUILD_TOOLS)
+    tools = tuple(lock.wheel(project, host) for project in ("cmake", "ninja"))
     wheels = (
         *tools,
+        *webui.wheels(recipe, lock, host),
         *toolchain.wheels(recipe, lock, host),
         *openblas.wheels(recipe, lock),
     )
@@ -175,6 +180,7 @@ def make_plan(
     )
     blas_inputs = openblas.step_inputs(recipe, lock, os.environ)
     blas = _step(openblas.STEP, blas_inputs, "OpenBLAS") if blas_inputs else None
+    npm, web_ui = _web_ui_steps(recipe, pin, source, series, wheels)
     entries = cmake.cache_entries(recipe, pin, tests=bool(tests))
     configure = _step(
         "configure",
@@ -186,6 +192,7 @@ def make_plan(
             "tools": {wheel.project: wheel.sha256 for wheel in tools},
             "cache": entries,
             **({"openblas": blas.key} if blas else {}),
+            **({"web-ui": web_ui.key} if web_ui else {}),
         },
     )
     compiled = _step(
@@ -221,6 +228,8 @@ def make_plan(
         tree=_step("cuda-tree", tree_inputs, "CUDA tree") if tree_inputs else None,
         openblas=blas,
         patch=patch,
+        npm=npm,
+        web_ui=web_ui,
         configure=configure,
         compile=compiled,
         stage=stage,
@@ -232,6 +241,40 @@ def make_plan(
 def source_step(pin: SourcePin) -> Step:
     """Return the step that fetches a pinned commit."""
     return _step("source", {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree})
+
+
+def _web_ui_steps(
+    recipe: Recipe,
+    pin: SourcePin,
+    source: Step,
+    series: tuple[Series, ...],
+    wheels: tuple[WheelPin, ...],
+) -> tuple[Step, Step] | tuple[None, None]:
+    """Return what fetches npm's packages and what builds the UI, when the recipe wants one.
+
+    Recipes share both: of the series, only those count that change the UI's folder.
+    """
+    if not recipe.web_ui:
+        return None, None
+    (node,) = (wheel for wheel in wheels if wheel.project == webui.PROJECT)
+    changing = [
+        [each.name, each.digest]
+        for each in series
+        if any(
+            path.startswith(f"{webui.SOURCE}/")
+            for patch in each.patches
+            for path in patch.entry.touches
+        )
+    ]
+    inputs = {
+        "format": webui.FORMAT,
+        "source": source.key,
+        "series": changing,
+        "node": node.sha256,
+    }
+    npm = _step(webui.NPM_STEP, inputs, "npm packages")
+    built = {"npm": npm.key, "name": version_of(pin)}
+    return npm, _step(webui.STEP, built, "web UI")
 
 
 def _layout(toolchain: Toolchain, recipe: Recipe) -> dict[str, Any]:

@@ -97,6 +97,17 @@ def _third_party(facts: BundleFacts, item: Found) -> CdxComponent:
         licenses=[LicenseExpression(value=row.spdx)],
         properties=properties,
     )
+    for name, version in item.parts:
+        namespace, _, short = name.rpartition("/")
+        component.components.add(
+            Component(
+                name=name,
+                version=version,
+                type=ComponentType.LIBRARY,
+                bom_ref=f"part:{row.name}:{name}@{version}",
+                purl=PackageURL("npm", namespace or None, short, version),
+            )
+        )
     if row.own:
         owner, _, name = source.repository.rstrip("/").removesuffix(".git").rpartition("/")
         host, _, namespace = owner.rpartition("/")

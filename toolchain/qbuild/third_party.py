@@ -7,6 +7,7 @@ the code that was built.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +52,7 @@ class Component:
     unless_off: str = ""
     if_on: str = ""
     bundled: tuple[str, ...] = ()
+    parts: str = ""
     own: bool = False
 
     def applies(self, facts: BundleFacts, files: Iterable[str]) -> bool:
@@ -79,6 +81,8 @@ class Found:
     version: str
     texts: tuple[tuple[str, bytes], ...]
     """(file name below ``licenses/``, content)"""
+    parts: tuple[tuple[str, str], ...] = ()
+    """npm packages that it is made of: (name, version)"""
 
 
 def load_table(path: Path | None = None) -> tuple[Component, ...]:
@@ -156,8 +160,15 @@ def find(
             for index, text in enumerate(row.licences)
             if root is not None
         )
-        found.append(Found(component=row, version=_version(root, row, facts), texts=texts))
+        parts = _parts(root, row) if root is not None and row.parts else ()
+        version = _version(root, row, facts)
+        found.append(Found(component=row, version=version, texts=texts, parts=parts))
     return tuple(found)
+
+
+def _parts(root: Path, row: Component) -> tuple[tuple[str, str], ...]:
+    rows = json.loads((root / row.parts).read_bytes())
+    return tuple(sorted({(str(part["name"]), str(part["version"])) for part in rows}))
 
 
 def _check_vendored(source_tree: Path, rows: Iterable[Component]) -> None:

@@ -119,7 +119,7 @@ def _groups(args: argparse.Namespace) -> list[list[Series]]:
     if recipe is not None:
         if args.names:
             raise UsageError("name series or a recipe, not both")
-        return [[load_series(root, name) for name in recipe.patches.series]]
+        return [[load_series(root, name) for name in recipe.series]]
     names = args.names or known_series(root)
     loaded = [load_series(root, name) for name in names]
     return [[*requirements(root, one), one] for one in loaded]

@@ -68,6 +68,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
         "source": f"{plan.pin.commit[:9]} of {plan.pin.url}",
         "cuda-tree": "what clang takes for a CUDA installation, from those wheels",
         "openblas": "checked and laid out for CMake",
+        "npm": "what the web UI's own lockfile names, from your registry",
+        "web-ui": "built by npm with no network, for CMake to embed",
         "patch": ", ".join(s.name for s in plan.series) or "(no series)",
         "configure": f"{plan.toolchain.name}, {plan.recipe.target.cpu}, "
         f"{plan.recipe.build.linkage}",

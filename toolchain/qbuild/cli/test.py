@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     root = Path(args.patches) if args.patches else resources.patches_dir()
     names = [
         test
-        for series in (load_series(root, name) for name in recipe.patches.series)
+        for series in (load_series(root, name) for name in recipe.series)
         for patch in series.patches
         for test in patch.entry.tests
         if "/" not in test  # qbuild's own tests are named by file; ctest's by target
@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     if not tests:
         raise UsageError(
             f"the series of recipe {recipe.name} bring no tests",
-            where=", ".join(recipe.patches.series) or "no series",
+            where=", ".join(recipe.series) or "no series",
             fix="name some of upstream's with --also",
         )
     plan = plans.make_plan(

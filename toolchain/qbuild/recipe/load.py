@@ -274,11 +274,11 @@ def _check(recipe: Recipe, path: Path) -> None:
     if not _GLIBC.fullmatch(recipe.target.glibc):
         raise KeyProblem(("target", "glibc"), "must look like `2.28`")
     isa.check(recipe.target.cpu, recipe.target.isa)
-    if recipe.build.ui:
+    if "web-ui" in recipe.patches.series and not recipe.web_ui:
         raise KeyProblem(
-            ("build", "ui"),
-            "asks for the web UI, which this version of qbuild cannot build in",
-            "leave it out: the API of llama-server works with any OpenAI client",
+            ("patches", "series"),
+            "names `web-ui`, but no web UI is built",
+            "leave it out: `build.ui = true` applies it by itself",
         )
     _check_msvc(recipe)
     if not recipe.build.targets:

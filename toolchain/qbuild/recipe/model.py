@@ -143,7 +143,8 @@ class Build:
     ui: bool = field(
         default=False,
         metadata=doc(
-            "Whether llama-server's web UI is inside; not available yet, `true` is refused."
+            "Whether llama-server's web UI is inside. npm builds it from the pinned source's own "
+            "lockfile; series `web-ui` is applied by itself."
         ),
     )
 
@@ -317,3 +318,14 @@ class Recipe:
         default=("linux", "windows"),
         metadata=doc("Operating systems that `--os` may ask for."),
     )
+
+    @property
+    def web_ui(self) -> bool:
+        """Whether the web UI is inside: it is part of llama-server."""
+        return self.build.ui and "llama-server" in self.build.targets
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Names of all series that are applied, those that another key asks for among them."""
+        implied = ("web-ui",) if self.web_ui and "web-ui" not in self.patches.series else ()
+        return (*self.patches.series, *implied)

