@@ -153,3 +153,32 @@ def test_no_binary_holds_the_commit(tmp_path: Path) -> None:
     assert "no file of the bundle holds the commit id 0c1e57098" in findings(
         bundle.verify(tmp_path)
     )
+
+
+SERVER = make_pe(["KERNEL32.dll"], extra=COMMIT[:9].encode() + b"\0application/manifest+json\0")
+
+
+@pytest.mark.parametrize(
+    ("promised", "program", "says"),
+    [
+        (True, SERVER, ""),
+        (False, EXE, ""),
+        (True, EXE, "no program holds the web UI that manifest.json promises"),
+        (False, SERVER, "llama-server.exe: holds a web UI, manifest.json says that none is inside"),
+    ],
+)
+def test_a_web_ui_is_there_exactly_when_promised(
+    tmp_path: Path, promised: bool, program: bytes, says: str
+) -> None:
+    bundle = Made(files={"llama-server.exe": program}, features={"web_ui": promised})
+    found = check(bundle.verify(tmp_path), "web-ui")
+    assert found.status == ("failed" if says else "passed")
+    if says:
+        assert found.details == (says,)
+
+
+def test_a_web_ui_of_somebody_else_s_zip_is_seen_at_least(tmp_path: Path) -> None:
+    path = Made(files={"llama-server.exe": SERVER}).write(tmp_path, without=("manifest.json",))
+    found = check(verify_zip(path), "web-ui")
+    assert found.status == "not-run"
+    assert "inside: llama-server.exe" in found.details[0]

@@ -122,6 +122,11 @@ def probe_problem(item: PatchProbe, images: Images, unpacked: Unpacked) -> str:
     return ""
 
 
+def files_with(text: str, images: Images, unpacked: Unpacked) -> list[str]:
+    """Return the binaries that hold a text."""
+    return [name for name in images.names if _holds(text, name, unpacked)]
+
+
 def _places(place: str, images: Images) -> list[str]:
     """Return the files a probe means: the one of that name, else (static) every executable."""
     wanted = {place, f"lib{place}"}

@@ -29,7 +29,9 @@ from qbuild.verify.model import Check, Verdict, judge, not_run
 from qbuild.verify.structure import Unpacked, repack_problems, structure_problems, unpack
 
 _NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
-_STEPS: Final = 13
+_STEPS: Final = 14
+_WEB_UI: Final = "application/manifest+json"
+"""Type of one of the UI's files: in the table of embedded files, and nowhere else in a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,7 @@ def _checks(
     )
     yield from _glibc(bundle)
     yield from _source(bundle)
+    yield _web_ui(bundle)
     yield from cuda.checks(
         images,
         unpacked,
@@ -324,3 +327,20 @@ def _source(bundle: Bundle) -> Iterator[Check]:
         hint = "their programs' --help says it: `qbuild verify --run` asks for it" if rest else ""
         details = (*unseen, hint) if hint else unseen
         yield not_run("patches.unseen", "patches that reading cannot see", *details)
+
+
+def _web_ui(bundle: Bundle) -> Check:
+    """Whether the page that the papers promise is in the programs, and no other."""
+    id, title = "web-ui", "the web UI is inside or not, as the manifest says"
+    having = probes.files_with(_WEB_UI, bundle.images, bundle.unpacked)
+    seen = f"inside: {having[0]}" if having else "not inside"
+    if bundle.manifest is None:
+        return not_run(id, title, seen, _NO_MANIFEST)
+    promised = bundle.manifest.features.get("web_ui")
+    if having and promised is not True:
+        return judge(
+            id, title, [f"{having[0]}: holds a web UI, {MANIFEST} says that none is inside"]
+        )
+    if promised is True and not having:
+        return judge(id, title, [f"no program holds the web UI that {MANIFEST} promises"])
+    return judge(id, title, [], seen)
