@@ -22,10 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qbuild import host, resources
-from qbuild.builder import Builder, BuildOptions
+from qbuild.builder import Builder
 from qbuild.cli.common import store as user_store
 from qbuild.console import Plain, Silent
 from qbuild.lock import load_lock
+from qbuild.options import BuildOptions
 from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store, remove_tree

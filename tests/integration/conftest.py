@@ -25,7 +25,7 @@ def _user_store() -> Store:
 
 def _offer_zig() -> None:
     """Name the pinned compiler, and a cache it may fill, to the tests that compile something."""
-    from qbuild.builder import fetch_wheel
+    from qbuild.inputs import fetch_wheel
 
     store = _user_store()
     wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
@@ -47,7 +47,7 @@ def user_store() -> Store:
 @pytest.fixture(scope="session")
 def tool_wheels(user_store: Store) -> list[Path]:
     """Store entries of the pinned cmake and ninja, fetched when missing."""
-    from qbuild.builder import fetch_wheel
+    from qbuild.inputs import fetch_wheel
 
     lock = load_lock(resources.lockfile())
     entries = []

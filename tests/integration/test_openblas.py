@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from qbuild import cmake, host, openblas, resources
-from qbuild.builder import fetch_wheel
 from qbuild.console import Plain
+from qbuild.inputs import fetch_wheel
 from qbuild.lock import load_lock
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from qbuild import host, resources
-from qbuild.builder import fetch_wheel
 from qbuild.console import Plain
+from qbuild.inputs import fetch_wheel
 from qbuild.lock import load_lock
 from qbuild.store import Store, link_tree
 from support import services, small_project

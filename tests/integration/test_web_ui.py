@@ -18,10 +18,11 @@ import pytest
 
 from integration.test_toolcalls_server import serving, setting
 from qbuild import host, resources, webui
-from qbuild.builder import Builder, BuildOptions
+from qbuild.builder import Builder
 from qbuild.console import Plain
 from qbuild.errors import OriginError
 from qbuild.lock import load_lock
+from qbuild.options import BuildOptions
 from qbuild.plan import make_plan
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store

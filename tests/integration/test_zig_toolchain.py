@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from qbuild import host, resources
-from qbuild.builder import fetch_wheel
 from qbuild.console import Plain
 from qbuild.errors import ToolchainError
+from qbuild.inputs import fetch_wheel
 from qbuild.lock import load_lock
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store

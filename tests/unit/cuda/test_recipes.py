@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from qbuild import resources
-from qbuild.builder import Builder, BuildOptions
+from qbuild.builder import Builder
 from qbuild.cli.common import cuda_archs
 from qbuild.console import Silent
 from qbuild.cuda import runtime
 from qbuild.cuda.arch import parse_archs
 from qbuild.errors import RecipeError, ToolchainError
 from qbuild.lock import load_lock
+from qbuild.options import BuildOptions
 from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store
@@ -66,7 +67,7 @@ def test_a_patch_to_the_server_leaves_kernels_in_the_compiler_cache(tmp_path: Pa
 
     def ids(found: Plan) -> tuple[str, str]:
         made = Builder(found, Store(tmp_path), Silent(), BuildOptions())
-        return made._compiler_id(cuda=False), made._compiler_id(cuda=True)
+        return made.objects.compiler_id(cuda=False), made.objects.compiler_id(cuda=True)
 
     gtx = ids(plan("gtx1060"))
     fewer = 'patches.series=["windows-gnu", "no-https", "cuda-clang", "nvcuda"]'

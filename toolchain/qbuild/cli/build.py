@@ -22,7 +22,8 @@ from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.builder import Builder, BuildOptions, Record
+    from qbuild.builder import Builder
+    from qbuild.options import BuildOptions, Record
     from qbuild.plan import Plan
     from qbuild.store import Store
     from qbuild.verify.model import Verdict

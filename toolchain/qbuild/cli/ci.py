@@ -204,8 +204,8 @@ def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> No
 
 def _host(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild import host
-    from qbuild.builder import fetch_wheel
     from qbuild.cli.common import load_lock, store
+    from qbuild.inputs import fetch_wheel
     from qbuild.toolchains.spread import make_host
 
     folder = Path(args.folder).absolute()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from qbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from qbuild.builder import BuildOptions
     from qbuild.lock import Lock
     from qbuild.msvc.facts import MsvcFacts
+    from qbuild.options import BuildOptions
     from qbuild.plan import Plan
     from qbuild.recipe.model import Recipe
     from qbuild.store import Store
@@ -96,8 +96,8 @@ def build_options(args: argparse.Namespace) -> BuildOptions:
     Raises:
         UsageError: ``--jobs`` is no positive number, or the configuration is malformed.
     """
-    from qbuild.builder import BuildOptions
     from qbuild.config import source_origins
+    from qbuild.options import BuildOptions
     from qbuild.shared import Shared, shared
 
     if args.jobs is not None and args.jobs < 1:

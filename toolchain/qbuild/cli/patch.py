@@ -133,8 +133,8 @@ def _source_repo(args: argparse.Namespace, reporter: Reporter) -> tuple[Path, st
 
 
 def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Path, str]:
-    from qbuild.builder import fetch_pin
     from qbuild.config import source_origins
+    from qbuild.inputs import fetch_pin
 
     pin = load_lock(args).source(name)
     entry = fetch_pin(

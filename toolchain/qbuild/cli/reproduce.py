@@ -77,7 +77,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
 
 def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Reporter) -> int:
     from qbuild import compare, host
-    from qbuild.builder import Builder, BuildOptions
+    from qbuild.builder import Builder
+    from qbuild.options import BuildOptions
     from qbuild.store import link_tree
 
     # Inputs are pinned by hash: both builds may read the same copies.
