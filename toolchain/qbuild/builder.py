@@ -114,6 +114,9 @@ class Builder:
             source = 0
         download = sum(w.size for w in missing) + source
         disk = _BUILD_DISK + UNPACKED * sum(w.size for w in missing)
+        if plan.npm is not None and self.store.find("npm", plan.npm.key) is None:
+            download += webui.DOWNLOAD
+            disk += webui.DOWNLOAD + webui.DISK
         if download:
             self.reporter.say(
                 f"to fetch: up to {download / 1e6:.0f} MB; disk: about {disk / 1e9:.1f} GB "
