@@ -2,9 +2,10 @@
 
     python benchmarks/remote_cache.py [RECIPE]
 
-Two new folders get the pinned inputs and zig's C runtime (made once per machine, not part of either
-side), no object and no result. The first build fills the cache, the second one uses it; a third one
-loses its Redis in the middle. Needs redis-server (ci/apt.txt) and the inputs in the user's store.
+Two new folders get the pinned inputs, zig's C runtime and npm's web UI (no object cache holds these;
+not part of either side), no object and no other result. The first build fills the cache, the second
+one uses it; a third one loses its Redis in the middle. Needs redis-server (ci/apt.txt) and the inputs
+in the user's store.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ USER = Path(platformdirs.user_cache_dir("qbuild", appauthor=False))
 
 def build(recipe: str, root: Path, url: str) -> tuple[float, str]:
     """Return seconds and the zip's sha256 of a build in a new folder."""
-    for kind in ("wheel", "source"):
+    for kind in ("wheel", "source", "npm", "web-ui"):
         for entry in (USER / kind).iterdir():
             link_tree(entry, root / kind / entry.name)
     shutil.copytree(USER / "cache" / "zig", root / "cache" / "zig", symlinks=True)
