@@ -3,9 +3,9 @@
     python benchmarks/remote_cache.py [RECIPE]
 
 Two new folders get the pinned inputs, zig's C runtime and npm's web UI (no object cache holds
-these; not part of either side), no object and no other result. The first build fills the cache, the
-second one uses it; a third one loses its Redis in the middle. Needs redis-server (ci/apt.txt) and the
-inputs in the user's store.
+these; not part of either side), no object and no other result. The first build fills the cache,
+the second one uses it; a third one loses its Redis in the middle. Needs redis-server (ci/apt.txt)
+and the inputs in the user's store.
 """
 
 from __future__ import annotations

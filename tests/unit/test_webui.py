@@ -142,6 +142,14 @@ def test_npm_s_own_words() -> None:
     assert webui._reason(["plain"]) == "plain"
 
 
+def test_the_system_s_npm_settings_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry or a certificate may be set up for the whole machine."""
+    monkeypatch.setattr(webui, "_ETC_NPMRC", str(tmp_path / "npmrc"))
+    assert webui._system_settings() == {}
+    (tmp_path / "npmrc").write_text("registry=http://r/\n")
+    assert webui._system_settings() == {"npm_config_globalconfig": str(tmp_path / "npmrc")}
+
+
 def test_the_series_lists_what_the_licences_are_read_from() -> None:
     """The patch writes the file's name, and the build looks for it."""
     (mail,) = (resources.patches_dir() / "web-ui").glob("*.patch")

@@ -49,6 +49,7 @@ DOWNLOAD: Final = 170_000_000
 DISK: Final = 900_000_000
 """Bytes that the unpacked packages and the build take for a while, as measured."""
 
+_ETC_NPMRC: Final = "/etc/npmrc"
 _NODE_MODULES: Final = "node_modules"
 _TEXTS: Final = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _KNOWN: Final = {
@@ -166,7 +167,7 @@ def fetch_packages(
         for name in ("package.json", "package-lock.json", ".npmrc"):
             shutil.copyfile(source / name, project / name)
         # The user's environment: the registry, a proxy and certificates are set up there.
-        env = npm.environment(os.environ)
+        env = npm.environment({**_system_settings(), **os.environ})
         words = ["ci", "--ignore-scripts", "--prefer-offline", "--cache", str(dest / "cache")]
         with reporter.task("npm packages"):
             failure = npm.run(words, cwd=project, env=env, log=dest / "npm.log", network=True)
@@ -251,6 +252,11 @@ def build(
     (dest / LICENCES).write_text(licence_texts(project, parts), encoding="utf-8")
     remove_tree(work)
     return {"packages": len(parts)}
+
+
+def _system_settings() -> dict[str, str]:
+    """Return what makes this npm read the settings of the system's own, as Debian places them."""
+    return {"npm_config_globalconfig": _ETC_NPMRC} if Path(_ETC_NPMRC).is_file() else {}
 
 
 def _windows(work: Path) -> dict[str, str]:
