@@ -191,3 +191,12 @@ def test_a_script_puts_the_cuda_folder_together(
 def test_an_unknown_shell_is_refused(lock: Lock) -> None:
     with pytest.raises(UsageError, match="fish"):
         render(plan(lock), "fish")
+
+
+def test_every_kind_of_step_can_be_pruned(lock: Lock) -> None:
+    from qbuild.cli.cache import DEAR, RESULTS
+
+    plans = [make_plan(load_recipe(name), lock, host=HOST) for name in known_recipes()]
+    kinds = {step.kind for each in plans for step in each.steps}
+    assert {"cuda-tree", "openblas", "npm", "web-ui"} < kinds
+    assert kinds <= {*RESULTS, *DEAR}

@@ -9,6 +9,16 @@ from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
 
+RESULTS = (
+    "tmp", "damaged", "work", "configure", "compile", "stage", "bundle", "patch", "cuda-tree",
+    "openblas", "web-ui",
+)  # fmt: skip
+"""Folders of a store that can be made again without a network. Only folders known by name are
+pruned: --store may name a folder with other things in it."""
+
+DEAR = ("source", "wheel", "npm", "cache")
+"""Fetched inputs, and what speeds up the next build: removed by ``--all`` only."""
+
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the action."""
@@ -72,10 +82,7 @@ def _prune(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     from qbuild.store import remove_tree
 
     home = store(args)
-    # Inputs are dear (a slow network), results are cheap: they can be made again offline.
-    kinds = ["tmp", "damaged", "work", "configure", "compile", "stage", "bundle", "patch"]
-    if args.all:
-        kinds += ["source", "wheel", "cache"]
+    kinds = (*RESULTS, *DEAR) if args.all else RESULTS
     freed = 0
     # Without a store there is nothing to hold, and asking must not make one.
     with home.unused() if home.root.exists() else contextlib.nullcontext():
