@@ -200,3 +200,10 @@ def test_every_kind_of_step_can_be_pruned(lock: Lock) -> None:
     kinds = {step.kind for each in plans for step in each.steps}
     assert {"cuda-tree", "openblas", "npm", "web-ui"} < kinds
     assert kinds <= {*RESULTS, *DEAR}
+
+
+def test_below_avx2_no_code_tests_the_processor_for_more(lock: Lock) -> None:
+    """miniaudio has LZCNT behind a CPUID test: the bundle of `baseline` was refused for it."""
+    entries = plan(lock, name="baseline").configure.inputs["cache"]
+    assert entries["QBUILD_DEFINITIONS"] == "MA_DR_FLAC_NO_CPUID;MA_DR_FLAC_NO_SIMD"
+    assert "QBUILD_DEFINITIONS" not in plan(lock).configure.inputs["cache"]

@@ -15,6 +15,9 @@ from qbuild.toolchains import ON_WINDOWS
 
 FORMAT = 2
 
+DEFINITIONS = "QBUILD_DEFINITIONS"
+"""Cache entry: preprocessor names that every file is compiled with."""
+
 PLAIN_FOLDERS_FILE = "plain-folders.cmake"
 PLAIN_FOLDERS = """\
 # Written by qbuild, read by CMake after project(). Include folders lose their `..`: compilers put
@@ -23,6 +26,9 @@ PLAIN_FOLDERS = """\
 if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)
   return()
 endif()
+
+# What a recipe asks to define for every file; nothing for most.
+add_compile_definitions(${QBUILD_DEFINITIONS})
 
 function(qbuild_plain_folders folder)
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
@@ -109,6 +115,8 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
         entries |= _cuda_entries(recipe)
     entries |= openblas.cache_entries(recipe) | webui.cache_entries(recipe)
     entries |= recipe.build.options
+    if defined := isa.definitions(recipe.target.cpu):
+        entries[DEFINITIONS] = ";".join(defined)
     return dict(sorted(entries.items()))
 
 

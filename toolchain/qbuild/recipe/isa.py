@@ -90,6 +90,18 @@ def check(level: str, extra: Iterable[str]) -> None:
             )
 
 
+def definitions(level: str) -> tuple[str, ...]:
+    """Return what is defined so that code beside ggml keeps to a level, too.
+
+    miniaudio's FLAC decoder (in libmtmd) counts zeros with LZCNT, written as assembly behind a
+    CPUID test. LZCNT came with x86-64-v3; without the test (and the SSE code that needs its result)
+    the compiler drops the instruction. Guarded or not, verify refuses what is above the level.
+    """
+    if "avx2" in LEVELS[level]:
+        return ()
+    return ("MA_DR_FLAC_NO_CPUID", "MA_DR_FLAC_NO_SIMD")
+
+
 def switches(level: str, extra: Iterable[str]) -> dict[str, bool]:
     """Return every ggml switch with its value, in a fixed order."""
     on = {EXTENSIONS[name] for name in (*LEVELS[level], *extra)}

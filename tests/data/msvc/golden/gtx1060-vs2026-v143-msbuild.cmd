@@ -153,6 +153,9 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.  return^(^)
 >>"plain-folders.cmake" echo.endif^(^)
 >>"plain-folders.cmake" echo.
+>>"plain-folders.cmake" echo.# What a recipe asks to define for every file; nothing for most.
+>>"plain-folders.cmake" echo.add_compile_definitions^(${QBUILD_DEFINITIONS}^)
+>>"plain-folders.cmake" echo.
 >>"plain-folders.cmake" echo.function^(qbuild_plain_folders folder^)
 >>"plain-folders.cmake" echo.  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
 >>"plain-folders.cmake" echo.  foreach^(target IN LISTS targets^)

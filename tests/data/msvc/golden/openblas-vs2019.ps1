@@ -118,6 +118,9 @@ if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)
   return()
 endif()
 
+# What a recipe asks to define for every file; nothing for most.
+add_compile_definitions(${QBUILD_DEFINITIONS})
+
 function(qbuild_plain_folders folder)
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)
