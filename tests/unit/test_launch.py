@@ -395,3 +395,19 @@ def test_the_command_writes_scripts_and_refuses_the_wrong_system(
     assert run(["launch", "systemd", "avx2", "--os", "windows"]) == 2
     assert run(["launch", "show", "avx2", "--json"]) == 0
     assert '"command"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("system", ["linux", "windows"])
+def test_a_server_s_script_names_the_page_where_there_is_one(system: str) -> None:
+    def scripts(*overrides: str) -> dict[str, str]:
+        recipe = load_recipe("avx2", os=system, overrides=list(overrides))
+        made = [file for file in extra_files(recipe) if file.name.startswith("run-")]
+        return {file.name: file.content.decode("utf-8-sig") for file in made}
+
+    with_page, without = scripts(), scripts("build.ui=false")
+    marks = {"sh": "web_ui={}\n", "bat": 'if "{}"=="1" echo Once', "ps1": "if ('{}' -eq '1')"}
+    for name, text in with_page.items():
+        kind = name.rpartition(".")[2]
+        expected = "1" if "server" in name else "0"
+        assert marks[kind].format(expected) in text, name
+        assert marks[kind].format("0") in without[name], name

@@ -45,3 +45,11 @@ def test_the_log_is_read_slowest_first_and_the_last_entry_of_an_output_counts(
     )
     edges = read_log(tmp_path)
     assert [(e.output, e.end_ms - e.start_ms) for e in edges] == [("a.o", 10), ("b.o", 5)]
+
+
+def test_no_path_of_the_machine_is_kept(tmp_path: Path) -> None:
+    """Custom targets stand in ninja's log with their whole path, and reports are passed on."""
+    inner = f"{tmp_path.as_posix()}/tools/ui/CMakeFiles/llama-ui-assets"
+    (tmp_path / ".ninja_log").write_text(f"# ninja log v7\n0\t10\t5\t{inner}\tffff\n")
+    (edge,) = read_log(tmp_path)
+    assert edge.output == "tools/ui/CMakeFiles/llama-ui-assets"

@@ -114,3 +114,10 @@ def test_start_scripts_are_explained_with_what_windows_asks() -> None:
     linux = text(facts("linux", recipe=load_recipe("avx2", os="linux")))
     assert "run-server.sh: Chat" in linux and "ExecutionPolicy" not in linux
     assert "run-server" not in text()
+
+
+def test_what_was_changed_for_one_build_is_in_the_command_that_makes_it_again() -> None:
+    from qbuild.recipe.load import load_recipe
+
+    made = dataclasses.replace(FACTS, recipe=load_recipe("avx2", overrides=["build.ui=false"]))
+    assert "qbuild reproduce --recipe avx2 --os linux --set build.ui=false" in text(made)

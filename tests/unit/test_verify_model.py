@@ -1,6 +1,7 @@
 """Verdicts: JSON there and back, what a person sees, what a caller gets raised."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,12 @@ def test_raising_says_what_and_where() -> None:
 
 def test_more_checks_can_be_added() -> None:
     assert verdict(GOOD).with_checks([BAD]).checks == (GOOD, BAD)
+
+
+def test_a_refused_zip_is_named_with_its_folder() -> None:
+    """It lies in the store only: its bare name leads nowhere."""
+    with pytest.raises(VerifyError) as caught:
+        verdict(GOOD, BAD).raise_if_failed(Path("/store/bundle/1/x.zip"))
+    assert (
+        caught.value.fix == f"`qbuild verify {Path('/store/bundle/1/x.zip')}` shows every finding"
+    )

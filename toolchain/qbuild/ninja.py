@@ -123,5 +123,7 @@ def read_log(build_dir: Path) -> tuple[Edge, ...]:
         parts = line.split("\t")
         if line.startswith("#") or len(parts) < 4:
             continue
-        edges[parts[3]] = Edge(output=parts[3], start_ms=int(parts[0]), end_ms=int(parts[1]))
+        # Custom targets are logged with their whole path, which is nobody's business.
+        output = parts[3].removeprefix(f"{build_dir.as_posix()}/")
+        edges[output] = Edge(output=output, start_ms=int(parts[0]), end_ms=int(parts[1]))
     return tuple(sorted(edges.values(), key=lambda e: (e.start_ms - e.end_ms, e.output)))

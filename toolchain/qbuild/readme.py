@@ -5,12 +5,15 @@ Plain text, at most 78 columns, CRLF line ends for Windows so that any editor sh
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from qbuild.facts import BundleFacts
 from qbuild.launch.profile import profiles_of
+from qbuild.recipe.load import as_dict
+from qbuild.recipe.rebuild import recipe_words
 from qbuild.third_party import Found
 
 FILE_NAME: Final = "README.txt"
@@ -248,7 +251,12 @@ def _models(facts: BundleFacts) -> str:
     if facts.https:
         return _section(
             "Where models come from",
-            [_wrap("Any .gguf file works; -hf <user>/<model> downloads one by HTTPS.")],
+            [
+                _wrap(
+                    "Any .gguf model works that this llama.cpp knows; -hf <user>/<model> downloads "
+                    "one by HTTPS."
+                )
+            ],
         )
     curl = "curl.exe" if facts.windows else "curl"
     folder = "models\\model.gguf" if facts.windows else "models/model.gguf"
@@ -262,7 +270,7 @@ def _models(facts: BundleFacts) -> str:
                 "download arrow of a .gguf file), or from the terminal:"
             ),
             f'    mkdir models\n    {curl} -L -o {folder} "<address of the .gguf file>"',
-            _wrap("Then pass the file with -m. Any .gguf file works."),
+            _wrap("Then pass the file with -m: any .gguf model that this llama.cpp knows."),
         ],
     )
 
@@ -272,7 +280,8 @@ def _features(facts: BundleFacts) -> str:
     points = []
     if "llama-server" in build.targets:
         points.append(
-            "llama-server's web UI is inside: open its address in a browser."
+            "llama-server's web UI is inside: open its address in a browser. Pictures that "
+            "an answer links to are fetched by the browser, from wherever they are."
             if facts.ui
             else "llama-server's web UI is NOT inside; the API is. Use any chat program that "
             "speaks the OpenAI API."
@@ -322,7 +331,7 @@ def _checks(facts: BundleFacts) -> str:
         )
     elif facts.gpu_validated is None:
         labels.append("It holds no GPU code: everything runs on the processor.")
-    os_flag = f" --os {facts.recipe.target.os}"
+    again = shlex.join(recipe_words(as_dict(facts.recipe)))
     return _section(
         "How to check it, and how to build it again",
         [
@@ -333,8 +342,7 @@ def _checks(facts: BundleFacts) -> str:
                 "it was made, sbom.cdx.json lists the parts. Whoever has qbuild checks all of it "
                 "and builds the same bytes again on the same kind of machine:"
             ),
-            f"    qbuild verify {zip_name}\n"
-            f"    qbuild reproduce --recipe {facts.recipe.name}{os_flag}",
+            f"    qbuild verify {zip_name}\n    qbuild reproduce {again}",
             *[_wrap(label) for label in labels],
         ],
     )

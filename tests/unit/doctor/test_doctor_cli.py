@@ -197,3 +197,12 @@ def test_a_diagnosis_fits_on_a_screen_and_on_one_line() -> None:
     assert all(len(line) <= 100 for line in found.render().splitlines())
     assert "\n" not in found.short()
     assert found.short().startswith("[dll-not-found]")
+
+
+def test_a_system_s_toolkit_is_no_matter_of_clang_cuda(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It brings its own; `doctor --recipe gtx1060` called a CUDA 13 beside it an error."""
+    facts = {"cuda": "13.0", "architectures": ["61-real"], "toolchain": "clang-cuda"}
+    assert run(["doctor", "--facts", _facts(tmp_path, facts)]) == 0
+    assert "arch-not-in-toolkit" not in capsys.readouterr().out

@@ -215,3 +215,9 @@ def test_a_malformed_timeline_is_refused(rows: Any) -> None:
 )
 def test_parts_of_the_source(output: str, name: str) -> None:
     assert area(output) == name
+
+
+def test_a_path_in_an_older_timeline_is_cut() -> None:
+    found = timeline_of([["/home/me/.cache/qbuild/w/c93a/build/tools/ui/x", 0, 10]])
+    assert found is not None
+    assert [edge.output for edge in found.edges] == ["tools/ui/x"]

@@ -67,6 +67,7 @@ for /f "tokens=2,3" %%a in ('netstat -an 2^>nul ^| findstr /i /c:"tcp"') do (
   call :taken
 )
 if defined QB_TAKEN goto port_taken
+if "@WEB_UI@"=="1" echo Once it says "listening", chat in a browser: http://127.0.0.1:%QB_PORT%
 rem What netstat does not show, the server itself finds out: then its log says so.
 set "QB_LOG=%TEMP%\qbuild-%RANDOM%-%RANDOM%.log"
 
@@ -87,7 +88,7 @@ findstr /c:"couldn't bind" "%QB_LOG%" >nul 2>&1
 if not errorlevel 1 goto port_taken
 :unknown
 echo.
-echo %QB_EXE% ended with code %QB_CODE%; the lines above say why.
+echo %QB_EXE% ended with code %QB_CODE%; the lines above say why. Its settings are in %QB_CONFIG%.
 goto pause
 
 rem -- subroutines ---------------------------------------------------------------------------

@@ -110,6 +110,7 @@ if (@SERVER@) {
     if ($listeners | Where-Object { $_.Port -eq [int]$port }) {
         Stop-Start 4 "Port $port is taken: another program, maybe another start of this one, listens on it.", "End it, or write another number behind `"port =`" in $config."
     }
+    if ('@WEB_UI@' -eq '1') { Write-Host "Once it says `"listening`", chat in a browser: http://127.0.0.1:$port" }
 }
 
 & ".\$tool" @arguments @more
@@ -121,4 +122,4 @@ if ($code -eq -1073741795) {
 if ($code -eq -1073741515) {
     Stop-Start $code "$tool misses a library (DLL).", 'Unpack the whole zip into a folder of its own and start from there.'
 }
-Stop-Start $code '', "$tool ended with code $code; the lines above say why."
+Stop-Start $code '', "$tool ended with code $code; the lines above say why. Its settings are in $config."

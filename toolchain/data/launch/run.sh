@@ -138,6 +138,9 @@ fi
 if [ ! -t 2 ] || [ "${QBUILD_NO_PAUSE:-}" ]; then
     exec "./$tool" "$@"
 fi
+web_ui=@WEB_UI@
+[ "$web_ui" = 0 ] || printf '%s\n' \
+    "Once it says \"listening\", chat in a browser: http://127.0.0.1:$port" >&2
 "./$tool" "$@"
 code=$?
 case $code in
@@ -145,4 +148,4 @@ case $code in
     132) stop 132 "This processor is too old for this bundle: it needs the level @CPU@." "@OTHER_RECIPE@" ;;
     126 | 127) stop "$code" "$tool cannot be started here: this bundle needs Linux with glibc @GLIBC@ or newer." ;;
 esac
-stop "$code" "" "$tool ended with code $code; the lines above say why."
+stop "$code" "" "$tool ended with code $code; the lines above say why. Its settings are in $config."

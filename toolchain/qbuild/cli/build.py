@@ -93,6 +93,8 @@ def make(args: argparse.Namespace, reporter: Reporter) -> Made:
         started = time.monotonic()
         verdict = check(zip_path, home, reporter, run=plan.recipe.checks.run and not args.no_run)
         builder.record.seconds["verify"] = round(time.monotonic() - started, 2)
+        if (dist / plan.zip_name).exists():
+            reporter.say(f"{plan.zip_name} was in {dist} already: it is replaced")
         record = deliver(plan, zip_path, dist, verdict, builder.record)
     return Made(plan=plan, path=dist / plan.zip_name, record=record, verdict=verdict)
 
@@ -179,12 +181,12 @@ def check(zip_path: Path, home: Store, reporter: Reporter, *, run: bool) -> Verd
 
     reporter.say(f"verify: {zip_path.name}")
     verdict = verify_zip(zip_path, reporter=reporter)
-    verdict.raise_if_failed()
+    verdict.raise_if_failed(zip_path)
     if run:
         verdict = verdict.with_checks(
             run_zip(zip_path, cache_dir=home.root / "cache", reporter=reporter)
         )
-        verdict.raise_if_failed()
+        verdict.raise_if_failed(zip_path)
     return verdict
 
 

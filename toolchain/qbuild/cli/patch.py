@@ -257,7 +257,8 @@ def _edit(args: argparse.Namespace, reporter: Reporter) -> int:
     if args.json:
         print_json({"series": edit.series, "base": edit.base, "folder": str(folder)})
         return 0
-    print(f"{folder}: {len(series.patches)} patches of {series.name} as commits")
+    count = len(series.patches)
+    print(f"{folder}: {count} patch{'es' if count != 1 else ''} of {series.name} as commits")
     print("change them with git (commit --amend, rebase -i); then:")
     print(f"  qbuild patch refresh --dir {folder}")
     return 0

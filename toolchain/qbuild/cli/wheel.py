@@ -55,5 +55,5 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         print_json({"path": str(made), "sha256": digest, "size": made.stat().st_size})
     elif not args.quiet:
         print(f"{made}  ({made.stat().st_size / 1e6:.1f} MB)\nsha256 {digest}")
-        print(f"install it: python -m pip install {made.name}")
+        print(f"install it: python -m pip install {made}")
     return 0

@@ -59,8 +59,8 @@ def architectures_of_toolkit(facts: Facts) -> Iterator[Hit]:
     from qbuild.cuda.arch import architectures, parse_arch
 
     cuda = facts.cuda_version
-    if not cuda or facts.toolchain in ("zig", "gcc", "clang", "msvc"):
-        return
+    if not cuda or facts.toolchain in ("zig", "gcc", "clang", "msvc", "clang-cuda"):
+        return  # clang-cuda brings a toolkit of its own
     for text in facts.architectures:
         try:
             arch = parse_arch(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from qbuild.console import Reporter, Silent
 from qbuild.errors import ArchiveError
 from qbuild.hashing import sha256_file
 from qbuild.readme import PROCESSORS
+from qbuild.recipe.rebuild import recipe_words
 from qbuild.report import changes, contents, history
 from qbuild.report.model import Fact, GpuCode, Patch, Report
 from qbuild.store import Store
@@ -288,7 +290,10 @@ def _rebuild(bundle: Bundle, zip_name: str) -> tuple[Fact, ...]:
     ]  # fmt: skip
     if manifest is None:
         return tuple(facts)
-    where = f"--recipe {manifest.recipe} --os {manifest.target['os']}"
+    words = recipe_words(bundle.recipe) if bundle.recipe else (
+        "--recipe", manifest.recipe, "--os", str(manifest.target["os"])
+    )  # fmt: skip
+    where = shlex.join(words)
     version = dig(bundle.provenance, "predicate", "runDetails", "builder", "version", "qbuild")
     note = "the same bytes come out of the same qbuild, recipe, lockfile and patches"
     return (

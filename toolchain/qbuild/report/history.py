@@ -174,6 +174,7 @@ def timeline_of(rows: object) -> Timeline | None:
         output, start, end = row
         if not (isinstance(output, str) and _number(start) and _number(end)):
             raise ValueError("a row of the timeline is malformed")
+        output = output.rpartition("/build/")[2] if output.startswith("/") else output
         part = area(output)
         steps.setdefault(
             (start, end, part if part == "linking" else output),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from qbuild.errors import VerifyError
@@ -71,8 +72,11 @@ class Verdict:
         """Return a verdict that has these checks as well."""
         return Verdict(zip_name=self.zip_name, sha256=self.sha256, checks=(*self.checks, *more))
 
-    def raise_if_failed(self) -> None:
+    def raise_if_failed(self, path: Path | None = None) -> None:
         """Raise for the first failures.
+
+        Args:
+            path: Where the zip lies, for the message.
 
         Raises:
             VerifyError: A check failed; the message holds the findings.
@@ -84,7 +88,7 @@ class Verdict:
         raise VerifyError(
             f"{self.zip_name} is refused: " + "\n  ".join(findings[:3]) + rest,
             where=", ".join(check.id for check in self.failed),
-            fix=f"qbuild verify {self.zip_name} shows every finding",
+            fix=f"`qbuild verify {path or self.zip_name}` shows every finding",
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -333,7 +333,7 @@ def _web_ui(bundle: Bundle) -> Check:
     """Whether the page that the papers promise is in the programs, and no other."""
     id, title = "web-ui", "the web UI is inside or not, as the manifest says"
     having = probes.files_with(_WEB_UI, bundle.images, bundle.unpacked)
-    seen = f"inside: {having[0]}" if having else "not inside"
+    seen = f"inside: {', '.join(having)}" if having else "not inside"
     if bundle.manifest is None:
         return not_run(id, title, seen, _NO_MANIFEST)
     promised = bundle.manifest.features.get("web_ui")
