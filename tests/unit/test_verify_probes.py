@@ -99,3 +99,11 @@ def test_probes_of_a_known_series_cannot_be_left_out(tmp_path: Path) -> None:
     found = check(made.verify(tmp_path), "patches")
     assert found.status == "failed"
     assert found.details[0].startswith("ggml-base.dll: has export 'atexit', which patch")
+
+
+def test_how_many_were_seen_of_how_many(tmp_path: Path) -> None:
+    """A patch for the other system is no patch that was overlooked."""
+    made = bundle({"kind": "export", "value": "llama_go", "place": "llama"})
+    made.series.append(series({"kind": "export", "value": "x", "place": "llama", "os": "linux"}))
+    found = check(made.verify(tmp_path), "patches")
+    assert found.details == ("seen: 1 of 2; 1 change nothing that is in this bundle",)

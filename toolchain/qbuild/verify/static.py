@@ -320,7 +320,11 @@ def _source(bundle: Bundle) -> Iterator[Check]:
     readable, rest = probes.split_by_kind(wanted)
     problems = [p for item in readable if (p := probes.probe_problem(item, images, unpacked))]
     title = "each patch is in the binaries"
-    seen = f"seen: {len(readable)} of them" if readable else "no patch has to be seen here"
+    total = sum(len(papers.texts(series.get("patches"))) for series in manifest.series)
+    others = total - len(wanted) - len(without)
+    seen = f"seen: {len(readable)} of {total}" if readable else "no patch has to be seen here"
+    if readable and others > 0:
+        seen += f"; {others} change nothing that is in this bundle"
     yield judge("patches", title, problems, seen)
     unseen = [*rest, *(f"{label}: nothing says how to see it" for label in without)]
     if unseen:
