@@ -70,8 +70,8 @@ def test_a_registry_that_does_not_answer(
 def test_two_builds_of_the_ui_are_the_same_bytes(user_store: Store, tmp_path: Path) -> None:
     """Another folder, its name not ASCII, and a second time: only the source counts."""
     make = builder(user_store)
-    first, npm = make.web_ui(), make.npm()
-    assert first is not None and npm is not None
+    first, npm, step = make.web_ui(), make.npm(), make.plan.web_ui
+    assert first is not None and npm is not None and step is not None
     work = tmp_path / "ein anderer Ordner ü"
     work.mkdir()
     again = tmp_path / "again"
@@ -81,7 +81,7 @@ def test_two_builds_of_the_ui_are_the_same_bytes(user_store: Store, tmp_path: Pa
         node=make._node(),
         source=make.patch().path / "tree" / webui.SOURCE,
         packages=npm.path,
-        name="g0c1e57098",
+        name=step.inputs["name"],
         work=work / "w",
         log=tmp_path / "log",
         reporter=Plain(),

@@ -106,4 +106,4 @@ def test_how_many_were_seen_of_how_many(tmp_path: Path) -> None:
     made = bundle({"kind": "export", "value": "llama_go", "place": "llama"})
     made.series.append(series({"kind": "export", "value": "x", "place": "llama", "os": "linux"}))
     found = check(made.verify(tmp_path), "patches")
-    assert found.details == ("seen: 1 of 2; 1 change nothing that is in this bundle",)
+    assert found.details == ("seen: 1 of 2; 1 for another system or linkage",)

@@ -114,7 +114,7 @@ class Builder:
             source = 0
         download = sum(w.size for w in missing) + source
         disk = _BUILD_DISK + UNPACKED * sum(w.size for w in missing)
-        if plan.npm is not None and self.store.find("npm", plan.npm.key) is None:
+        if plan.npm is not None and self.store.find(plan.npm.kind, plan.npm.key) is None:
             download += webui.DOWNLOAD
             disk += webui.DOWNLOAD + webui.DISK
         if download:
@@ -373,10 +373,7 @@ class Builder:
             **prepared.env,
         }
         (work / "tmp").mkdir(exist_ok=True)
-        if host.system() == "windows":
-            keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "NUMBER_OF_PROCESSORS")
-            env |= {name: os.environ[name] for name in keep if name in os.environ}
-            env |= {"TEMP": env["TMPDIR"], "TMP": env["TMPDIR"]}
+        env |= host.needed_variables(env["TMPDIR"])
         return env | self.objects.environment(work)
 
     def _configure(

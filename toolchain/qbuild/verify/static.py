@@ -324,7 +324,7 @@ def _source(bundle: Bundle) -> Iterator[Check]:
     others = total - len(wanted) - len(without)
     seen = f"seen: {len(readable)} of {total}" if readable else "no patch has to be seen here"
     if readable and others > 0:
-        seen += f"; {others} change nothing that is in this bundle"
+        seen += f"; {others} for another system or linkage"
     yield judge("patches", title, problems, seen)
     unseen = [*rest, *(f"{label}: nothing says how to see it" for label in without)]
     if unseen:
