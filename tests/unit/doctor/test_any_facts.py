@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qbuild.detect import recommend
 from qbuild.doctor.examine import examine, explain
 from qbuild.doctor.facts import parse_facts
-from qbuild.doctor.log import decode
+from qbuild.doctor.encodings import decode
 from qbuild.doctor.model import Diagnosis
 from qbuild.doctor.privacy import mask_path
 from qbuild.doctor.schema import facts_schema_text
