@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast, get_args
 from qbuild.errors import ArchiveError, VerifyError
 from qbuild.facts import BundleFacts, canonical_json
 from qbuild.names import check_name, collisions
+from qbuild.recipe.variants import extensions_of
 from qbuild.unpack import ZipView
 
 FILE_NAME: Final = "manifest.json"
@@ -93,6 +94,8 @@ def make_manifest(facts: BundleFacts, files: tuple[ManifestFile, ...]) -> Manife
     }
     if not facts.windows:
         described["glibc"] = target.glibc
+    if target.variants:
+        described["variants"] = extensions_of(entry.path for entry in files)
     return Manifest(
         schema=SCHEMA,
         name=facts.name,

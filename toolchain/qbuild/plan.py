@@ -38,7 +38,7 @@ _BUNDLE_CODE = (
     "archive.py", "bundle.py", "bundling.py", "closure.py", "facts.py", "manifest.py", "names.py",
     "provenance.py", "readme.py", "sbom.py", "stage.py", "third_party.py", "cuda/runtime.py",
     "launch/check.py", "launch/options.py", "launch/profile.py", "launch/scripts.py",
-    "detect/levels.py", "recipe/rebuild.py",
+    "detect/levels.py", "recipe/rebuild.py", "recipe/variants.py",
 )  # fmt: skip
 _BUNDLE_TABLES = (
     "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",
