@@ -43,7 +43,7 @@ OWNED_OPTIONS = {
     "CMAKE_CUDA_RUNTIME_LIBRARY": "the bundle carries the shared runtime",
     "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
     "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
-    "GGML_BACKEND_DL": "a bundle with CUDA or `target.variants` loads its backends, others link them",
+    "GGML_BACKEND_DL": "loaded with CUDA or `target.variants`, linked otherwise",
     "GGML_CPU_ALL_VARIANTS": "use `target.variants`",
     "GGML_BLAS": "use `openblas.origin`",
     "GGML_BLAS_VENDOR": "use `openblas.origin`",

@@ -43,7 +43,7 @@ QEMU_CPUS: Final[Mapping[str, str]] = MappingProxyType(
     {"Nehalem": "sse42", "SandyBridge": "sandybridge", "IvyBridge": "ivybridge",
      "Haswell": "haswell"}
 )  # fmt: skip
-"""CPU models that qemu-user can play (it has no AVX-512) → the variant that must be chosen there."""
+"""CPU models that qemu-user can play (none has AVX-512) → the variant that is to be chosen there."""
 
 _FILE: Final = re.compile(r"(?:lib)?ggml-cpu-([a-z0-9]+)\.(?:so|dll)")
 
