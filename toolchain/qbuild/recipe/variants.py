@@ -43,7 +43,24 @@ QEMU_CPUS: Final[Mapping[str, str]] = MappingProxyType(
     {"Nehalem": "sse42", "SandyBridge": "sandybridge", "IvyBridge": "ivybridge",
      "Haswell": "haswell"}
 )  # fmt: skip
-"""CPU models that qemu-user can play (none has AVX-512) → the variant that is to be chosen there."""
+"""CPU models of qemu-user, none of which has AVX-512 → the variant that is to be chosen there."""
+
+_FLAGS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {name: frozenset(flags.split()) for name, flags in {
+        "sse4.2": "sse4_2", "avx": "avx", "f16c": "f16c", "bmi2": "bmi2", "fma": "fma",
+        "avx2": "avx2", "avx-vnni": "avx_vnni",
+        "avx512": "avx512f avx512cd avx512vl avx512dq avx512bw",
+        "avx512-vbmi": "avx512vbmi", "avx512-vnni": "avx512_vnni", "avx512-bf16": "avx512_bf16",
+        "amx-tile": "amx_tile", "amx-int8": "amx_int8",
+    }.items()}
+)  # fmt: skip
+"""Extension → what Linux's /proc/cpuinfo calls what ggml asks CPUID for."""
+
+_SCORES: Final = (
+    "fma", "f16c", "sse4.2", "bmi2", "avx", "avx2", "avx-vnni", "avx512", "avx512-vbmi",
+    "avx512-bf16", "avx512-vnni", "amx-int8",
+)  # fmt: skip
+"""Extension → bit of the score that ggml gives for it, by position (``cpu-feats.cpp``)."""
 
 _FILE: Final = re.compile(r"(?:lib)?ggml-cpu-([a-z0-9]+)\.(?:so|dll)")
 
@@ -71,3 +88,21 @@ def extensions_of(files: Iterable[str]) -> dict[str, list[str]]:
     """Return the variants among files: name → extensions, sorted, as manifests hold them."""
     found = {name: variant_of(name) for name in files}
     return {name: sorted(VARIANTS[variant]) for name, variant in found.items() if variant}
+
+
+def chosen(flags: Iterable[str], level: str) -> str:
+    """Return the variant that ggml must load on a processor, by its own arithmetic.
+
+    Args:
+        flags: As /proc/cpuinfo lists them: what the system lets programs use.
+        level: psABI level of the programs, which decides what ships.
+    """
+    have = set(flags)
+
+    def score(name: str) -> int:
+        wanted = VARIANTS[name]
+        if any(not _FLAGS[each] <= have for each in wanted):
+            return 0
+        return 1 + sum(1 << _SCORES.index(each) for each in wanted if each in _SCORES)
+
+    return max(useful(level), key=score)
