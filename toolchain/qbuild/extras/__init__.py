@@ -1,0 +1,1 @@
+"""Uses of the flow that are not part of it."""
