@@ -1,1 +1,5 @@
-"""Uses of the flow that are not part of it."""
+"""What uses the flow and is no part of it: reports, pipelines, services, Python wheels.
+
+Belongs here: what takes a finished zip or the recipes and makes something else of them. Nothing
+that a build or its verdict needs.
+"""
