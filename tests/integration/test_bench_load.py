@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import tiny_gguf
 from qbuild.console import Silent
 from qbuild.extras.bench import busy, load
 from qbuild.extras.bench.run import Wish, measure
+from qbuild.verify import tiny_gguf
 
 pytestmark = pytest.mark.integration
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake
 from qbuild.errors import RecipeError
-from qbuild.lock import load_lock
 from qbuild.recipe.isa import EXTENSIONS
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
 from qbuild.recipe.variants import QEMU_CPUS, VARIANTS, chosen, extensions_of, useful, variant_of
 from qbuild.resources import lockfile
+from qbuild.steps import cmake
 from qbuild.verify.runners import Runner, _choosing
-from qbuild.verify.steps import variant_problems
+from qbuild.verify.trials import variant_problems
 from support.tiny_pe import make_pe
 from support.verify_zips import COMMIT, Made, check, findings
 

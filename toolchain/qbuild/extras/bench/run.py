@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from qbuild import host
+from qbuild.binary.zip_reader import open_zip
 from qbuild.console import Reporter
 from qbuild.errors import VerifyError
 from qbuild.extras.bench import busy, load
 from qbuild.extras.bench.model import FORMAT, Alone, Loaded, Measured, Ratio, ratio
 from qbuild.extras.bench.programs import Programs, run_alone, serving
 from qbuild.hashing import sha256_file
-from qbuild.unpack import open_zip
 from qbuild.verify import wine
 from qbuild.verify.static import scratch_folder
 from qbuild.verify.structure import unpack
