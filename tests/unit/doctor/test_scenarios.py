@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from qbuild.doctor.examine import examine, explain
-from qbuild.doctor.facts import Facts, load_facts, parse_facts
-from qbuild.doctor.findings import findings
+from qbuild.doctor.diagnosis import Diagnosis
 from qbuild.doctor.encodings import decode
-from qbuild.doctor.model import Diagnosis
+from qbuild.doctor.examine import examine, explain
+from qbuild.doctor.findings import findings
+from qbuild.doctor.machine_facts import Facts, load_facts, parse_facts
 
 from .healthy import FACTS, LOGS, NOISE, V3
 
@@ -102,7 +102,9 @@ def situations() -> Iterator[Any]:
 
 
 def _words(diagnosis: Diagnosis) -> str:
-    return " ".join((diagnosis.found, diagnosis.why, diagnosis.mend, diagnosis.recipe, diagnosis.verb))
+    return " ".join(
+        (diagnosis.found, diagnosis.why, diagnosis.mend, diagnosis.recipe, diagnosis.verb)
+    )
 
 
 @pytest.mark.parametrize(("log", "facts", "expect", "says"), list(situations()))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
-from qbuild.doctor.facts import Facts
+from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import DoctorError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.doctor.model import Diagnosis
+    from qbuild.doctor.diagnosis import Diagnosis
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +42,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     """Print what was found; the exit code says whether it is serious."""
+    from qbuild.doctor.diagnosis import serious
     from qbuild.doctor.examine import examine
-    from qbuild.doctor.model import serious
 
     if args.capture and (args.facts or args.log or args.recipe):
         raise UsageError("--capture only prints this machine's facts", fix="give it alone")
@@ -87,7 +87,7 @@ def _unknown(log_text: str) -> tuple[Diagnosis, ...]:
 
 def _facts(args: argparse.Namespace) -> Facts:
     if args.facts:
-        from qbuild.doctor.facts import load_facts
+        from qbuild.doctor.machine_facts import load_facts
 
         return load_facts(Path(args.facts))
     # a log may come from another machine: this one's facts would only confuse

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from qbuild.doctor import checks_cuda, checks_machine, checks_tools
-from qbuild.doctor.facts import Facts
 from qbuild.doctor.findings import Hit
+from qbuild.doctor.machine_facts import Facts
 
 Check = Callable[[Facts], Iterator[Hit]]
 
@@ -34,6 +34,8 @@ def run_checks(facts: Facts, seen: frozenset[str] = frozenset()) -> list[Hit]:
         checks_cuda.mixed_toolkits,
         checks_cuda.cuda_folder,
         checks_cuda.kernels_for_card,
+        checks_cuda.gpu_without_recipe,
+        checks_cuda.gpu_in_wsl,
         checks_cuda.gpu_driver,
         checks_machine.build_folder,
         checks_machine.path_length,

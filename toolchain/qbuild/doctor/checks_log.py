@@ -14,9 +14,9 @@ from typing import Any, Final
 from qbuild import resources
 from qbuild.doctor.checks_cuda import mixed_toolkits
 from qbuild.doctor.checks_machine import network, wsl
-from qbuild.doctor.facts import Facts
 from qbuild.doctor.findings import Hit, findings
 from qbuild.doctor.log import LogHit, LogText
+from qbuild.doctor.machine_facts import Facts
 
 _COMPILER: Final = re.compile(r"thecudacompileridentificationisnvidia(?P<nvcc>\d+\.\d+(\.\d+)?)")
 _TOOLKIT: Final = re.compile(
@@ -35,7 +35,8 @@ _RUNTIMES: Final = {
 
 
 _PROXY: Final = re.compile(
-    r"^(?:export |set |\$env:)?(?P<name>https?_proxy|all_proxy|no_proxy)\s*=\s*[\"']?(?P<value>[^\"'\s]+)",
+    r"(?:^|\W)(?P<name>https?_proxy|all_proxy|no_proxy)"
+    r"\s*=\s*[\"']?(?P<value>[^\"'\s]+)",
     re.IGNORECASE,
 )
 _TREE: Final = re.compile(r"Build files have been written to: (?P<folder>.+?)\s*$")
@@ -70,7 +71,7 @@ def _proxies(log: LogText) -> Iterator[Told]:
     """Both spellings of one variable, as ``env`` or a script shows them."""
     seen: dict[str, dict[str, tuple[str, int]]] = {}
     for number, line in enumerate(log.plain):
-        if match := _PROXY.match(line):
+        if match := _PROXY.search(line):
             spelled = seen.setdefault(match["name"].lower(), {})
             spelled.setdefault(match["name"], (match["value"].rstrip("/"), number))
     for name, spelled in seen.items():

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qbuild.doctor import checks_log
+from qbuild.doctor.diagnosis import SEVERITIES, Diagnosis, serious
 from qbuild.doctor.findings import Hit, diagnosis, findings
 from qbuild.doctor.log import LogHit, LogText, scan
-from qbuild.doctor.model import SEVERITIES, Diagnosis, serious
 
 if TYPE_CHECKING:
-    from qbuild.doctor.facts import Facts
+    from qbuild.doctor.machine_facts import Facts
 
 
 def explain(log_text: str) -> tuple[Diagnosis, ...]:

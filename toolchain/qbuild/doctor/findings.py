@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from qbuild import resources
 from qbuild.doctor.codes import win32
+from qbuild.doctor.diagnosis import UNTESTED, Diagnosis, Severity
 from qbuild.doctor.literals import required
-from qbuild.doctor.model import UNTESTED, Diagnosis, Severity
 
 REACH: Final = 2500
 """Characters on either side of a plain piece that a signature may span; the longest has 1,200."""
@@ -108,7 +108,7 @@ class Finding:
         explains: Ids of diagnoses that are only a consequence of this one.
         detail: What is added to ``found``, with the names of the signature's groups; of several
             the first whose names are all known.
-        extract: Expression for those names on the lines as they are, where compact text will not do.
+        extract: Expression for those names on the lines as they are, where compact text loses them.
         verb: The command of qbuild's that goes further.
         facts: Whether a check of facts can give it.
         windows: Whether only a Windows machine can have it.

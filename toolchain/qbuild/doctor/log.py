@@ -136,7 +136,7 @@ def _hit(finding: Finding, log: LogText, first: Found, detailed: Found) -> LogHi
 
 
 def _extracted(finding: Finding, log: LogText, begin: int, end: int) -> dict[str, str]:
-    """Return what the table's expression finds in the lines themselves: ``flag2`` is a flag, too."""
+    """Return what the table's expression finds in the lines: ``flag2`` is a flag, too."""
     if finding.extract is None:
         return {}
     match = finding.extract.search("\n".join(log.plain[begin : end + 4]))
@@ -184,8 +184,8 @@ def _codes_in(log: LogText, known: tuple[int, ...]) -> Iterator[tuple[int, Seen]
     joined = "".join(log.plain)
     for seen in seen_in(joined, known):
         # as many line ends were left out as there are lines before it
-        line = next((i for i in range(len(starts) - 1) if starts[i + 1] - i - 1 > seen.start), 0)
-        yield line, seen
+        at = next((i for i in range(len(starts) - 1) if starts[i + 1] - i - 1 > seen.start), 0)
+        yield at, seen
 
 
 def _lines(text: str) -> list[str]:
