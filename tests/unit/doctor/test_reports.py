@@ -10,9 +10,12 @@ import pytest
 
 from qbuild.doctor.diagnosis import Diagnosis
 from qbuild.doctor.encodings import decode
+from qbuild.doctor.errorlines import error_lines
 from qbuild.doctor.examine import examine, explain
 from qbuild.doctor.findings import findings, kinds
 from qbuild.doctor.machine_facts import parse_facts
+
+from .healthy import FACTS, LOGS
 
 HERE = Path(__file__).parent
 REPORTS: list[dict[str, Any]] = tomllib.loads((HERE / "reports.toml").read_text("utf-8"))["report"]
@@ -86,3 +89,19 @@ def test_twice_as_many_further_cases_as_handed_ones_of_each_kind() -> None:
     for each in FURTHER:
         counts[findings()[each["expect"]].kind][1] += 1
     assert {kind: got for kind, got in counts.items() if got[1] < 2 * got[0]} == {}
+
+
+HEALTHY = sorted((HERE / "healthy_logs").glob("*.log"))
+"""Real logs of this project's builds and servers, of Wine, git, pip, npm, CMake: all went well."""
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=[path.stem for path in HEALTHY])
+def test_no_false_alarm_in_a_real_log(path: Path) -> None:
+    text = decode(path.read_bytes())
+    assert explain(text) == ()
+    assert error_lines(text) == ()
+    assert explain("\n".join(text[i : i + 50] for i in range(0, len(text), 50))) == ()
+
+
+def test_enough_healthy_machines_and_logs() -> None:
+    assert len(HEALTHY) + len(FACTS) + len(LOGS) >= 60

@@ -18,6 +18,7 @@ from qbuild.doctor.findings import findings
 from qbuild.doctor.machine_facts import Facts, load_facts, parse_facts
 
 from .healthy import FACTS, LOGS, NOISE, V3
+from .test_reports import REPORTS
 
 HERE = Path(__file__).parent
 SCENARIOS: list[dict[str, Any]] = tomllib.loads(
@@ -132,6 +133,7 @@ def test_enough_scenarios_in_enough_variants() -> None:
 def test_every_finding_has_a_scenario() -> None:
     shown = {scenario["expect"] for scenario in SCENARIOS}
     examples = {each.id for each in findings().values() if each.example}
+    examples |= {each["expect"] for each in REPORTS}
     assert set(findings()) - shown - examples == {"path-near-limit", "unknown-error"}
 
 

@@ -41,7 +41,9 @@ _INSIDE: Final = re.compile(
 )
 _NOT: Final = re.compile(
     r"\b(?:0|no|without)\s+(?:fatal\s+)?(?:errors?|fehler|erreurs?|ошибок|个错误)\b|-Werror"
-    r"|errors?:?\s*0\b|Performing Test|^\s*--\s|\bwarning\b",
+    r"|errors?:?\s*0\b|Performing Test|^\s*--\s|\bwarning\b"
+    # llama.cpp's CMake asks git for a version, and goes on without one
+    r"|not a git repository",
     re.IGNORECASE,
 )
 
