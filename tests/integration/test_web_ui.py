@@ -70,8 +70,9 @@ def test_a_registry_that_does_not_answer(
 def test_two_builds_of_the_ui_are_the_same_bytes(user_store: Store, tmp_path: Path) -> None:
     """Another folder, its name not ASCII, and a second time: only the source counts."""
     make = builder(user_store)
-    first, npm, step = make.web_ui(), make.npm(), make.plan.web_ui
-    assert first is not None and npm is not None and step is not None
+    made, npm, step = make.web_ui(), make.npm(), make.plan.web_ui
+    assert made is not None and npm is not None and step is not None
+    first = made.path
     work = tmp_path / "ein anderer Ordner ü"
     work.mkdir()
     again = tmp_path / "again"

@@ -21,7 +21,7 @@ from qbuild.lock import WheelPin
 from qbuild.object_cache import ObjectCache
 from qbuild.options import BuildOptions, Record
 from qbuild.plan import Plan, Step
-from qbuild.store import Entry, Store, link_tree, remove_tree, write_atomically
+from qbuild.store import Entry, Store, link_tree, remove_tree, same_files, write_atomically
 from qbuild.toolchains import spread
 from qbuild.toolchains.base import CUDA_TREE, Prepared
 
@@ -165,11 +165,11 @@ class Builder:
             return None
         return self._ensure(self.plan.npm, self._make_npm)
 
-    def web_ui(self) -> Path | None:
-        """Return the folder of the finished web UI; nothing when the recipe wants none."""
+    def web_ui(self) -> Entry | None:
+        """Return the finished web UI; nothing when the recipe wants none."""
         if self.plan.web_ui is None:
             return None
-        return self._ensure(self.plan.web_ui, self._make_web_ui).path
+        return self._ensure(self.plan.web_ui, self._make_web_ui)
 
     def _node(self) -> Path:
         (node,) = (w for w in self.plan.wheels if w.project == webui.PROJECT)
@@ -340,19 +340,7 @@ class Builder:
         unpacked = {w.project: self.wheel(w).path / "files" for w in plan.wheels}
         if plan.tree is not None:
             unpacked[CUDA_TREE] = self._ensure(plan.tree, self._make_tree).path / "tree"
-        source = self.patch().path / "tree"
-        built_ui = self.web_ui()
-        marker = work / "src.complete"
-        stamp = plan.patch.key + (plan.web_ui.key if plan.web_ui else "")
-        if not marker.exists() or marker.read_text(encoding="utf-8") != stamp:
-            remove_tree(work)
-            work.mkdir(parents=True, exist_ok=True)
-            # Links, not copies: a build only reads its source, and a file that it changed after
-            # all would show as damage of the store's entry the next time.
-            link_tree(source, work / "src")
-            if built_ui is not None:
-                link_tree(built_ui / "dist", work / "src" / webui.DIST)
-            write_atomically(marker, stamp.encode())
+        self._lay_out_source(work)
         cache = self.store.root / "cache"
         prepared = plan.toolchain.prepare(
             plan.recipe, unpacked=unpacked, work=work, cache_dir=cache
@@ -361,6 +349,32 @@ class Builder:
             "cmake": program(unpacked["cmake"], "cmake"),
             "ninja": program(unpacked["ninja"], "ninja"),
         }
+
+    def _lay_out_source(self, work: Path) -> None:
+        """Fill ``src`` of the work tree, or keep it and what was built of it if it is still that.
+
+        An unfinished tree may be days old, and may hold what an entry held that was damaged: its
+        files are hashed, as everything is that goes into a zip.
+        """
+        patched = self.patch()
+        built_ui = self.web_ui()
+        marker = work / "src.complete"
+        stamp = self.plan.patch.key + (self.plan.web_ui.key if self.plan.web_ui else "")
+        if marker.exists() and marker.read_text(encoding="utf-8") == stamp:
+            source = work / "src"
+            if same_files(patched, "tree", source) and (
+                built_ui is None or same_files(built_ui, "dist", source / webui.DIST)
+            ):
+                return
+            self.reporter.warn("the unfinished build's source was damaged; building from the start")
+        remove_tree(work)
+        work.mkdir(parents=True, exist_ok=True)
+        # Links, not copies: a build only reads its source, and a file that it changed after
+        # all would show as damage of the store's entry the next time.
+        link_tree(patched.path / "tree", work / "src")
+        if built_ui is not None:
+            link_tree(built_ui.path / "dist", work / "src" / webui.DIST)
+        write_atomically(marker, stamp.encode())
 
     def _environment(self, prepared: Prepared, work: Path) -> dict[str, str]:
         """Return the whole environment of configure and compile: nothing of the user's."""
@@ -514,7 +528,7 @@ class Builder:
         if (blas := self.openblas()) is not None:
             unpacked[openblas.STEP] = blas
         if (built_ui := self.web_ui()) is not None:
-            unpacked[webui.STEP] = built_ui
+            unpacked[webui.STEP] = built_ui.path
         self.reporter.say(f"bundle: {self.plan.zip_name}")
         return bundle_from_plan(
             self.plan,

@@ -6,13 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
 
 from qbuild import host
-from qbuild.errors import Interrupted
 
 _GRACE_S = 5.0
 
@@ -50,8 +50,12 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-class Stopped(Exception):  # noqa: N818 - a signal, not a fault
-    """Ctrl-C or SIGTERM arrived."""
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP arrived.
+
+    No ``Exception``: whoever reads a damaged file catches those, and would take being stopped for
+    damage of what it reads. Its text, if any, says where the run stood.
+    """
 
 
 _stop_asked = False
@@ -60,10 +64,11 @@ _starting = False
 
 
 def stop_on_signals() -> None:
-    """Make SIGINT and SIGTERM unwind the stack, once and reliably.
+    """Make SIGINT, SIGTERM and SIGHUP unwind the stack, once and reliably.
 
-    An exception raised by a signal handler is lost when the signal lands in a destructor or a
-    fork callback, so the handler also leaves a mark that :func:`check_stop` looks at.
+    An exception raised by a signal handler is lost when the signal lands in a destructor, in a
+    fork callback or in a library's bare ``except``, so the handler also leaves a mark that
+    :func:`check_stop` looks at.
     """
 
     def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -73,9 +78,33 @@ def stop_on_signals() -> None:
             raise Stopped
 
     with contextlib.suppress(ValueError):  # not the main thread: whoever runs us decides
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _stop_signals():
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, handler)
+    sys.unraisablehook = _quiet_about_stopping
+
+
+def _stop_signals() -> list[signal.Signals]:
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is unknown to Windows
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+def _quiet_about_stopping(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a :class:`Stopped` that was lost in a destructor: its mark is still there."""
+    if not issubclass(lost.exc_type, Stopped):
+        sys.__unraisablehook__(lost)
+
+
+def ignore_signals() -> None:
+    """Let SIGINT, SIGTERM and SIGHUP pass from now on: the run is ending already."""
+    with contextlib.suppress(ValueError):
+        for number in _stop_signals():
+            signal.signal(number, signal.SIG_IGN)
+
+
+def stop_asked() -> bool:
+    """Return whether a signal asked to stop, even if its exception was lost on the way."""
+    return _stop_asked
 
 
 def check_stop() -> None:
@@ -110,7 +139,7 @@ def run_logged(
         bind_lives: Whether to use what it gives beside the cut when the network is left there.
 
     Raises:
-        Interrupted: Ctrl-C or SIGTERM; the child and its children were stopped first.
+        Stopped: A signal asked to; the child and its children were stopped first.
     """
     prefix = isolation() if cut_network else isolation(network=True) if bind_lives else ()
     with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
@@ -123,11 +152,9 @@ def run_logged(
                 on_line(line.rstrip("\n"))
                 check_stop()
             return process.wait()
-        except (KeyboardInterrupt, Stopped):
+        except KeyboardInterrupt:
             _stop(process)
-            raise Interrupted(
-                "stopped", where=str(log), fix="run the same command again: it carries on"
-            ) from None
+            raise Stopped(str(log)) from None
         except BaseException:
             _stop(process)
             raise

@@ -19,12 +19,19 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Final, Literal
 
 from elftools.elf.elffile import ELFFile
 
-from qbuild.binary.image import Buffer, Source, only_binary_errors, opened
+from qbuild.binary.image import (
+    MAX_SECTIONS,
+    Buffer,
+    Metered,
+    Names,
+    Source,
+    only_binary_errors,
+    opened,
+)
 from qbuild.binary.lz4 import decompress_block
 from qbuild.binary.pe import read_pe_data
 from qbuild.errors import BinaryError
@@ -40,7 +47,7 @@ _CONTAINER: Final = struct.Struct("<IHHQ")
 _ENTRY: Final = struct.Struct("<HHIQIIHHIIIQQQ")
 _KINDS: Final[dict[int, Kind]] = {1: "ptx", 2: "cubin"}
 _LZ4, _ZSTD, _ARCH_A, _ARCH_F = 0x2000, 0x8000, 0x10_0000, 0x20_0000
-MAX_CUBIN: Final = 1 << 30
+MAX_CUBIN: Final = 256 << 20
 """Bytes that an entry may claim to have when decompressed (cublasLt's largest is 20 MB)."""
 
 _EM_CUDA: Final = 190
@@ -133,6 +140,8 @@ def read_fatbin_data(data: Buffer) -> FatReport:
         found = [each for each in _sections(data) if each[0] in SECTIONS]
         entries: list[FatEntry] = []
         containers = 0
+        if sum(size for _, _, size in found) > len(data):
+            raise BinaryError("its fat binaries lie on top of each other")
         for name, offset, size in found:
             more, containers = _section(data, name, offset, size, containers)
             entries += more
@@ -159,8 +168,10 @@ def _sections(data: Buffer) -> Iterator[tuple[str, int, int]]:
         for section in read_pe_data(data).sections:
             yield section.name, section.offset, section.size
     elif data[:4] == b"\x7fELF":
-        stream = BytesIO(data) if isinstance(data, bytes) else data  # a map is a stream itself
-        for part in ELFFile(stream).iter_sections():
+        elf = ELFFile(Metered(data))
+        if elf.num_sections() > MAX_SECTIONS:
+            raise BinaryError(f"{elf.num_sections()} sections")
+        for part in elf.iter_sections():
             if part["sh_type"] == "SHT_PROGBITS":
                 yield part.name, part["sh_offset"], part["sh_size"]
     else:
@@ -264,7 +275,7 @@ def _zstd(stored: bytes, full_size: int) -> bytes | None:
     except ImportError:
         return None
     with only_binary_errors("zstd-compressed entry", "<data>"):
-        full = bytes(zstd.decompress(stored))
+        full = bytes(zstd.ZstdDecompressor().decompress(stored, full_size + 1))
         if len(full) != full_size:
             raise BinaryError(f"{len(full)} bytes where {full_size} were announced")
         return full
@@ -323,7 +334,7 @@ def _ptx_kernels(code: bytes) -> Iterator[str]:
 
 
 def _cubin_kernels(code: bytes) -> Sequence[str]:
-    elf = ELFFile(BytesIO(code))
+    elf = ELFFile(Metered(code))
     if elf["e_machine"] not in {_EM_CUDA, "EM_CUDA"}:
         raise BinaryError(f"a cubin for machine {elf['e_machine']}")
     header = elf.header
@@ -335,6 +346,9 @@ def _cubin_kernels(code: bytes) -> Sequence[str]:
         for index in range(count)
     ]
     names: list[str] = []
+    read = Names(code)
+    if sum(row[5] for row in rows if row[1] == 2) > len(code):
+        raise BinaryError("a cubin's symbol tables lie on top of each other")
     for row in rows:
         if row[1] != 2:  # SHT_SYMTAB
             continue
@@ -345,8 +359,5 @@ def _cubin_kernels(code: bytes) -> Sequence[str]:
         for at in range(table, table + length - 23, 24):
             name, info, other, section, _, _ = struct.unpack_from("<IBBHQQ", code, at)
             if info & 0xF == _STT_FUNC and other & _STO_ENTRY and section:
-                end = code.find(b"\0", strings + name)
-                if end < 0:
-                    raise BinaryError("a name in a cubin has no end")
-                names.append(code[strings + name : end].decode("ascii"))
+                names.append(read.at(strings + name))
     return names
