@@ -16,10 +16,11 @@ from qbuild import console
 from qbuild.cli import main
 from qbuild.errors import StoreError
 from qbuild.store import Store
-from qbuild.verify.model import Verdict
+from qbuild.verify.verdict import Verdict
 
 if TYPE_CHECKING:
-    from qbuild.plan import Plan
+    from qbuild.steps.plan import Plan
+    from qbuild.verify.verdict import Verdict
 
 LONG = "a" * 300
 NESTED = "a = " + "[" * 100_000
@@ -140,7 +141,7 @@ ACCEPTED = Verdict(zip_name="x.zip", sha256=hashlib.sha256(b"zip").hexdigest(), 
 @pytest.mark.parametrize("place", ["file", "file/below", LONG])
 def test_an_output_folder_that_cannot_be_one_is_named(place: str, tmp_path: Path) -> None:
     from qbuild.cli.build import deliver
-    from qbuild.options import Record
+    from qbuild.steps.options import Record
 
     (tmp_path / "file").write_text("x")
     source = tmp_path / "source.zip"

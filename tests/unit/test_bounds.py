@@ -22,10 +22,10 @@ from qbuild.binary.coff import read_coff
 from qbuild.binary.elf import read_elf_data
 from qbuild.binary.image import Names, Section
 from qbuild.binary.pe import read_pe_data
+from qbuild.binary.untar import extract_tar
+from qbuild.binary.zip_reader import open_zip
+from qbuild.bundle.manifest import load_manifest
 from qbuild.errors import ArchiveError, BinaryError
-from qbuild.manifest import load_manifest
-from qbuild.unpack import open_zip
-from qbuild.untar import extract_tar
 from support.tiny_elf import make_elf
 from support.tiny_pe import make_pe
 

@@ -14,12 +14,12 @@ import pytest
 from qbuild.cli import build
 from qbuild.console import Silent
 from qbuild.errors import StoreError, VerifyError
-from qbuild.options import Record
+from qbuild.steps.options import Record
 from qbuild.store import Store
-from qbuild.verify.model import Verdict, judge, passed
+from qbuild.verify.verdict import Verdict, judge, passed
 
 if TYPE_CHECKING:
-    from qbuild.plan import Plan
+    from qbuild.steps.plan import Plan
 
 BYTES = b"a zip" * 1000
 KEY = "b" * 64
