@@ -151,17 +151,20 @@ def test_a_zip_with_very_many_members(tmp_path: Path, portable: bool) -> None:
     record = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0,
                          0, 0) + b"a"  # fmt: skip
     path = tmp_path / "x.zip"
-    count, body = 60_000, record * 60_000
+    count, body = 10_000, record * 10_000
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, count, count, len(body), 0, 0)
     path.write_bytes(body + end)
     with bounded(), pytest.raises(ArchiveError):
         open_zip(path, portable=portable)
 
 
-def test_a_zip_that_grows_out_of_proportion(tmp_path: Path) -> None:
+def test_a_zip_that_grows_out_of_proportion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qbuild.binary.zip_reader.BOMB", 1 << 20)
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out, out.open("a", "w") as member:
-        for _ in range(1100):
+        for _ in range(2):
             member.write(bytes(1 << 20))
     with pytest.raises(ArchiveError, match="times its size"):
         open_zip(path)
