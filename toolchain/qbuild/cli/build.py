@@ -201,6 +201,7 @@ def deliver(
     import os
     import shutil
 
+    from qbuild.bundling import host_tools
     from qbuild.hashing import sha256_file
     from qbuild.store import write_atomically
     from qbuild.verify.model import to_json
@@ -235,6 +236,7 @@ def deliver(
             "not_run": [c.title for c in verdict.not_run],
         },
         "host": plan.host,
+        "host_tools": host_tools(plan),
         "hermetic": record.hermetic,
         "shared": record.shared,
         "compiled_on": record.compiled_on,
