@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbuild import held
 from qbuild.cli.common import (
     add_build,
     add_recipe,
@@ -211,13 +212,13 @@ def deliver(
     try:
         dist.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(zip_path, aside)
-        aside.replace(target)
+        held.replace(aside, target)
         info = target.stat()
     except OSError as error:
         with contextlib.suppress(OSError):  # e.g. the folder is a file: the first error counts
             aside.unlink()
         raise StoreError(
-            f"cannot write the zip: {error.strerror}",
+            f"cannot write the zip: {held.why(error)}",
             where=str(target),
             fix="the finished zip is kept in the store; choose another --dist and run again",
         ) from error

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from qbuild import held
 from qbuild.errors import PatchError
 from qbuild.patches import report
 from qbuild.patches.lint import lint_against_tree, lint_series, refuse
@@ -87,11 +88,11 @@ def apply_series(
         _check_export(bench, head)
         if work.exists():
             work.rmdir()
-        bench.tree.rename(work)
+        held.rename(bench.tree, work)
         if keep is not None:
             bench.must_detached(head)
             keep.parent.mkdir(parents=True, exist_ok=True)
-            bench.git_dir.rename(keep)
+            held.rename(bench.git_dir, keep)
     return PatchedTree(
         commit=head,
         tree=tree,
@@ -151,7 +152,7 @@ def remove(root: Path) -> None:
     def writable(function: Callable[..., object], name: str, _: object) -> None:
         with contextlib.suppress(OSError):
             Path(name).chmod(0o700)
-            function(name)
+            held.patiently(lambda: function(name))
 
     shutil.rmtree(root, onerror=writable)
 
