@@ -19,6 +19,7 @@ from qbuild.config import is_url, load_config
 from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, StoreError
 from qbuild.gitenv import run_git
+from qbuild.gitless import GET_GIT, have_git
 from qbuild.lock import SourcePin
 from qbuild.origins import (
     BRANCH,
@@ -83,7 +84,8 @@ def fetch_source(
         f"no origin delivered {pin.name} {pin.short}"
         + (" (--offline: only local places were asked)" if offline else ""),
         where="; ".join(reasons) or "no origin given",
-        fix="check the network, or name a clone, mirror or sdist of that commit with --origin",
+        fix="check the network, or name a clone, mirror or sdist of that commit with --origin"
+        + ("" if have_git() else f"; or {GET_GIT}"),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from qbuild import held
+from qbuild import gitless, held
 from qbuild.errors import PatchError
 from qbuild.patches import report
 from qbuild.patches.lint import lint_against_tree, lint_series, refuse
@@ -75,6 +75,10 @@ def apply_series(
             a :class:`SeriesError` that says what became of every patch.
 
     """
+    if keep is None and not gitless.have_git():
+        from qbuild.patches.gitless import apply_series as without_git
+
+        return without_git(repo, commit, series, work, progress=progress)
     notes = lint_series(series)
     refuse(notes)
     if work.exists() and (not work.is_dir() or any(work.iterdir())):
