@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qbuild.archive import ZipEntry, write_zip
-from qbuild.manifest import Manifest, ManifestFile
+from qbuild.binary.zip_writer import ZipEntry, write_zip
+from qbuild.bundle.manifest import Manifest, ManifestFile
 from qbuild.verify import verify_zip
-from qbuild.verify.model import Check, Verdict
+from qbuild.verify.verdict import Check, Verdict
 
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
 TREE = "b2da53584951ec8aa40680229509a6646a637560"

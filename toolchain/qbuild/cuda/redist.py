@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from qbuild import held
+from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
 from qbuild.hashing import sha256_file
-from qbuild.names import check_name
 from qbuild.store import remove_tree
 
 NEEDED: Final = ("cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas")

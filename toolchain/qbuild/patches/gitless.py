@@ -14,23 +14,18 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from qbuild import gitless, held
+from qbuild import held
 from qbuild.errors import PatchError
-from qbuild.gitless import File, Objects, object_id
-from qbuild.patches import report
+from qbuild.patches import outcome
+from qbuild.patches.bench import IDENTITY_DATE, IDENTITY_EMAIL, IDENTITY_NAME, Leaf, object_dir
 from qbuild.patches.lint import lint_against_tree, lint_series, refuse
 from qbuild.patches.mail import Mail
 from qbuild.patches.match import fit
-from qbuild.patches.model import Patch, Series
-from qbuild.patches.report import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
-from qbuild.patches.tree import (
-    IDENTITY_DATE,
-    IDENTITY_EMAIL,
-    IDENTITY_NAME,
-    Leaf,
-    object_dir,
-)
-from qbuild.quarantine import Forged, Unusable
+from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
+from qbuild.patches.series import Patch, Series
+from qbuild.source.fetch import gitless
+from qbuild.source.fetch.gitless import File, Objects, object_id
+from qbuild.source.quarantine import Forged, Unusable
 
 
 class _Tree:
@@ -68,7 +63,7 @@ class _Tree:
                 self.contents[path] = data
 
     def write(self, folder: Path) -> None:
-        """Write every file; a link becomes a file that names its target where links need a right."""
+        """Write every file; where links need a right, a link becomes a file that names its target."""
         for path, file in self.files.items():
             target = folder / path
             if file.mode == "160000":
@@ -143,24 +138,24 @@ def _run(
             progress(index, patch.label)
         how = fit(patch.mail, tree.read)
         if failed:
-            outcomes.append(report.not_reached(patch, how))
+            outcomes.append(outcome.not_reached(patch, how))
         elif how.state == "already upstream":
-            outcomes.append(report.outcome(patch, how.state, ADVICE_UPSTREAM, how))
+            outcomes.append(outcome.outcome(patch, how.state, ADVICE_UPSTREAM, how))
         elif how.state in ("clean", "offset"):
             tree.change(patch, how.after)
             tree.commit = _commit(tree, patch.mail)
             status: Status = "clean" if how.state == "clean" else "offset"
-            detail = "" if status == "clean" else report.offsets(how)
-            outcomes.append(report.outcome(patch, status, detail, how, commit=tree.commit))
+            detail = "" if status == "clean" else outcome.offsets(how)
+            outcomes.append(outcome.outcome(patch, status, detail, how, commit=tree.commit))
         else:
             failed = True
-            why = report.first_reason(how.files) or "does not apply"
+            why = outcome.first_reason(how.files) or "does not apply"
             detail = f"{why} (git could try a three-way merge: {gitless.GET_GIT})"
-            outcomes.append(report.outcome(patch, how.state, detail, how))
+            outcomes.append(outcome.outcome(patch, how.state, detail, how))
     if progress:
         progress(len(patches), "")
     if failed:
-        raise report.error(outcomes)
+        raise outcome.error(outcomes)
     return outcomes
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from qbuild.console import Task
 from qbuild.verify.binaries import Images, mapped
-from qbuild.verify.model import Check, judge, not_run, passed
 from qbuild.verify.structure import Unpacked
+from qbuild.verify.verdict import Check, judge, not_run, passed
 
 if TYPE_CHECKING:
     from qbuild.binary.isa import IsaReport

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from qbuild.manifest import FILE_NAME as MANIFEST
-from qbuild.manifest import Manifest
-from qbuild.provenance import FILE_NAME as PROVENANCE
-from qbuild.provenance import PREDICATE, STATEMENT
+from qbuild.bundle.manifest import FILE_NAME as MANIFEST
+from qbuild.bundle.manifest import Manifest
+from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
+from qbuild.bundle.provenance import PREDICATE, STATEMENT
 from qbuild.verify.structure import Unpacked
 
 CUDA_NAME: Final = re.compile(r"(?:^|[-_.])(?:cuda|cu1[0-9]|gtx|rtx|geforce|tesla|sm_?\d\d)", re.I)

@@ -1,7 +1,7 @@
 """Runs the programs of an unpacked bundle: version, a known sentence, a server's answers.
 
 Only ``qbuild verify --run`` and qbuild's own build come here; everything runs in the sandbox.
-The tiny model of :mod:`qbuild.tiny_gguf` must say its one sentence, so that "it printed
+The tiny model of :mod:`qbuild.verify.tiny_gguf` must say its one sentence, so that "it printed
 something" does not pass for "it computes right".
 """
 
@@ -13,17 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import tiny_gguf
+from qbuild.binary.zip_reader import open_zip
+from qbuild.bundle.manifest import Manifest
 from qbuild.console import Reporter, Silent
 from qbuild.errors import VerifyError
-from qbuild.manifest import Manifest
-from qbuild.unpack import open_zip
-from qbuild.verify import papers, probes
+from qbuild.verify import papers, patch_probes, tiny_gguf
 from qbuild.verify.binaries import has_device_code
 from qbuild.verify.launch import launch_steps
-from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
-from qbuild.verify.steps import Programs, Step, Wanted, steps
+from qbuild.verify.trials import Programs, Step, Wanted, steps
+from qbuild.verify.verdict import Check, judge, not_run
 
 if TYPE_CHECKING:
     from qbuild.verify.static import Bundle
@@ -83,7 +82,7 @@ def _cuda_loads(bundle: Bundle) -> bool:
 def _wanted_help(manifest: Manifest | None) -> tuple[Wanted, ...]:
     if manifest is None:
         return ()
-    found, _ = probes.probes_of(manifest)
+    found, _ = patch_probes.probes_of(manifest)
     return tuple(
         Wanted(program=item.probe.place, text=item.probe.value, patch=item.patch)
         for item in found

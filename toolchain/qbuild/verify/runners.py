@@ -10,7 +10,7 @@ from typing import Final
 
 from qbuild.recipe.isa import QEMU_CPU
 from qbuild.verify import wine
-from qbuild.verify.model import Check, not_run
+from qbuild.verify.verdict import Check, not_run
 
 _QEMU_NAMES: Final = ("qemu-x86_64", "qemu-x86_64-static")
 _GET_WINE: Final = "Debian: apt-get install wine64"
