@@ -24,7 +24,7 @@ from qbuild.patches.match import fit
 from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.series import Patch, Series
 from qbuild.source.fetch import gitless
-from qbuild.source.fetch.gitless import File, Objects, object_id
+from qbuild.source.gitless import File, Objects, object_id
 from qbuild.source.quarantine import Forged, Unusable
 
 
@@ -63,7 +63,7 @@ class _Tree:
                 self.contents[path] = data
 
     def write(self, folder: Path) -> None:
-        """Write every file; where links need a right, a link becomes a file that names its target."""
+        """Write every file; a link becomes a file that names its target, if need be."""
         for path, file in self.files.items():
             target = folder / path
             if file.mode == "160000":

@@ -19,8 +19,8 @@ from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, StoreError
 from qbuild.recipe.config import is_url, load_config
 from qbuild.recipe.lock import SourcePin
-from qbuild.source.fetch.gitless import GET_GIT, have_git
 from qbuild.source.gitenv import run_git
+from qbuild.source.gitless import GET_GIT, have_git
 from qbuild.source.origins import (
     BRANCH,
     PLAIN,

@@ -1,8 +1,8 @@
 """The pinned source on a machine without git: objects read by dulwich, each hashed here again.
 
-Only what a build needs: one commit out of a local clone or the pinned sdist, and its files. Patches
-are put in by :mod:`qbuild.patches.gitless`. Moving pins, writing patches and fetching from a URL need
-git. The ids that come out are those that git gives: they are functions of the content.
+Only what a build needs: one commit out of a local clone or the pinned sdist, and its files.
+:mod:`qbuild.patches.gitless` puts the series in. Moving pins, writing patches and fetching from a
+URL need git. The ids that come out are those that git gives: they are functions of the content.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from qbuild.source.fetch.gitless import have_git
 from qbuild.source.gitenv import run_git
+from qbuild.source.gitless import have_git
 from qbuild.source.origins import (
     BRANCH,
     CHECKED,
