@@ -20,7 +20,7 @@ from qbuild.patches.lint import lint_against_tree, lint_series, refuse
 from qbuild.patches.match import FileReport, Fit, fit, most_similar
 from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.series import Patch, Series
-from qbuild.source.fetch import gitless
+from qbuild.source import gitless
 
 _C_LIKE = frozenset({".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".inc"})
 _MAX_SIMILAR = 2 * 1024 * 1024

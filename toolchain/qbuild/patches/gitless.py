@@ -23,7 +23,7 @@ from qbuild.patches.mail import Mail
 from qbuild.patches.match import fit
 from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.series import Patch, Series
-from qbuild.source.fetch import gitless
+from qbuild.source import gitless
 from qbuild.source.gitless import File, Objects, object_id
 from qbuild.source.quarantine import Forged, Unusable
 
@@ -162,9 +162,10 @@ def _run(
 def _commit(tree: _Tree, mail: Mail) -> str:
     """Return the id of the commit that git am would make of a mail on this tree."""
     root, _ = gitless.write_tree(tree.files)
-    name, address = email.utils.parseaddr(_decoded(mail.author))
+    name, address = email.utils.parseaddr(" ".join(_decoded(mail.author).split()))
     when = email.utils.parsedate_to_datetime(mail.date)
-    lines = [line.rstrip() for line in f"{mail.subject}\n\n{mail.message}".split("\n")]
+    subject = " ".join(mail.subject.split())  # as `git mailinfo` does it
+    lines = [line.rstrip() for line in f"{subject}\n\n{mail.message}".split("\n")]
     kept: list[str] = []
     for line in lines:  # as `git stripspace` does it
         if line or (kept and kept[-1]):

@@ -72,12 +72,16 @@ class Objects:
             Unusable: It is not there.
             Forged: It has another content than its id says, or is of another kind.
         """
+        trouble = ""
+        number, data = 0, b""
         try:
             number, data = self._store.get_raw(name.encode())
         except KeyError:
             raise Unusable(f"object {name} is absent (a partial clone?)") from None
         except Exception as error:  # whatever the library meets in a damaged pack
-            raise Forged(f"object {name} cannot be read: {error}") from error
+            trouble = str(error) or type(error).__name__
+        if trouble:  # not from within: the error's traceback would keep the pack open
+            raise Forged(f"object {name} cannot be read: {trouble}")
         if _KINDS.get(number) != kind or object_id(kind, data) != name:
             raise Forged(f"object {name} has other content")
         return bytes(data)

@@ -21,7 +21,7 @@ from qbuild import host
 from qbuild.console import Reporter, Task
 from qbuild.errors import OriginError, StoreError
 from qbuild.recipe.lock import FilePin
-from qbuild.source.fetch import gitless
+from qbuild.source import gitless
 from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.quarantine import (
     Forged,
