@@ -193,7 +193,9 @@ def _flat(text: str) -> str:
     """Leave one address space."""
     text = _SPACES.sub("", text)
     text = _CAST.sub(r"\1", text)
-    text = re.sub(r"= addrspacecast ptr ([^\n]*?) to ptr$", r"= bitcast ptr \1 to ptr", text, flags=re.M)
+    text = re.sub(
+        r"= addrspacecast ptr ([^\n]*?) to ptr$", r"= bitcast ptr \1 to ptr", text, flags=re.M
+    )
     return re.sub(r"@llvm\.([\w.]*?)(\.p[1345])+\b([\w.]*)", _pointer_suffix, text)
 
 
@@ -368,9 +370,7 @@ def _hoist(body: str, made: _Unit) -> tuple[str, str, set[str]]:
     lines: list[str] = []
     used: set[str] = set()
     names = dict.fromkeys(
-        name
-        for name in re.findall(_NAME, body)
-        if name in made.shared or name in made.dynamic
+        name for name in re.findall(_NAME, body) if name in made.shared or name in made.dynamic
     )
     for number, name in enumerate(names):
         place = made.shared.get(name)
@@ -432,7 +432,7 @@ def _kernels(
         )
 
 
-def _entry(number: int, function: _Function, unit: str) -> str:
+def _entry(number: int, function: _Function) -> str:
     """Return the function that takes its arguments as ``cudaLaunchKernel`` does."""
     lines: list[str] = []
     arguments: list[str] = []
@@ -466,16 +466,16 @@ def _tables(functions: list[_Function], kernels: tuple[Kernel, ...], made: _Unit
     rows: list[str] = []
     own = [function for function in functions if function.kernel]
     for number, (function, kernel) in enumerate(zip(own, kernels, strict=True)):
-        out.append(_entry(number, function, made.name))
+        out.append(_entry(number, function))
         size = len(kernel.name) + 1
-        out.append(
-            f"@qe.name.{number} = internal constant [{size} x i8] {_string(kernel.name)}\n"
-        )
+        out.append(f"@qe.name.{number} = internal constant [{size} x i8] {_string(kernel.name)}\n")
         regions = ", ".join(
             f"{{ i32, i32 }} {{ i32 {each.offset}, i32 {each.size} }}" for each in kernel.shared
         )
         count = len(kernel.shared)
-        out.append(f"@qe.regions.{number} = internal constant [{count} x {{ i32, i32 }}] [{regions}]\n")
+        out.append(
+            f"@qe.regions.{number} = internal constant [{count} x {{ i32, i32 }}] [{regions}]\n"
+        )
         rows.append(
             f"%qe.kernel {{ ptr @qe.name.{number}, ptr @qe.entry.{number}, "
             f"ptr @qe.regions.{number}, i32 {count}, i32 {kernel.shared_size}, "
