@@ -112,6 +112,8 @@ def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dic
         suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
         entries["CMAKE_MSVC_RUNTIME_LIBRARY"] = f"MultiThreaded{suffix}"
     entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
+    if recipe.target.variants:  # each sets the switches for itself
+        entries |= {"GGML_BACKEND_DL": True, "GGML_CPU_ALL_VARIANTS": True}
     if recipe.cuda.architectures:
         entries |= _cuda_entries(recipe)
     entries |= openblas.cache_entries(recipe) | web_ui.cache_entries(recipe)
