@@ -1,20 +1,29 @@
-"""Run a child that cannot outlive qbuild, without network where the system allows it."""
+"""Run a child that cannot outlive qbuild, without network where the system allows it.
+
+On Linux a process namespace, on Windows a job object ends every compiler with qbuild, however it
+ends. Windows has nothing that takes the network from a program without an administrator's rights:
+there a build is never called hermetic.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from qbuild import host
+from qbuild import host, job
 
 _GRACE_S = 5.0
+_LOOK_UP_S = 0.2
+"""Seconds after which a stop is noticed on Windows when a child says nothing."""
 
 
 @cache
@@ -64,7 +73,7 @@ _starting = False
 
 
 def stop_on_signals() -> None:
-    """Make SIGINT, SIGTERM and SIGHUP unwind the stack, once and reliably.
+    """Make Ctrl-C, SIGTERM and SIGHUP (on Windows Ctrl-Break) unwind the stack, once and reliably.
 
     An exception raised by a signal handler is lost when the signal lands in a destructor, in a
     fork callback or in a library's bare ``except``, so the handler also leaves a mark that
@@ -85,7 +94,8 @@ def stop_on_signals() -> None:
 
 
 def _stop_signals() -> list[signal.Signals]:
-    names = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is unknown to Windows
+    # The third is unknown to Windows, the last (Ctrl-Break) to other systems.
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
@@ -96,7 +106,7 @@ def _quiet_about_stopping(lost: sys.UnraisableHookArgs) -> None:
 
 
 def ignore_signals() -> None:
-    """Let SIGINT, SIGTERM and SIGHUP pass from now on: the run is ending already."""
+    """Let signals that ask to stop pass from now on: the run is ending already."""
     with contextlib.suppress(ValueError):
         for number in _stop_signals():
             signal.signal(number, signal.SIG_IGN)
@@ -143,31 +153,68 @@ def run_logged(
     """
     prefix = isolation() if cut_network else isolation(network=True) if bind_lives else ()
     with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
-        process = _start([*prefix, *command], cwd=cwd, env=env)
+        process, bound = _start([*prefix, *command], cwd=cwd, env=env)
         try:
             check_stop()
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in _lines(process):
                 out.write(line)
                 on_line(line.rstrip("\n"))
                 check_stop()
             return process.wait()
         except KeyboardInterrupt:
-            _stop(process)
+            _stop(process, bound)
             raise Stopped(str(log)) from None
         except BaseException:
-            _stop(process)
+            _stop(process, bound)
             raise
+        finally:
+            if bound is not None:
+                bound.end()
 
 
-def _start(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield a child's output line by line, and look up now and then.
+
+    A read from a pipe cannot be interrupted on Windows: Ctrl-C would wait for the next line, which
+    is minutes away while the C runtime is built. There a thread reads.
+    """
+    assert process.stdout is not None
+    if host.system() != "windows":
+        yield from process.stdout
+        return
+    stream = process.stdout
+    heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def listen() -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed while it was read
+            for line in stream:
+                heard.put(line)
+        heard.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        try:
+            line = heard.get(timeout=_LOOK_UP_S)
+        except queue.Empty:
+            check_stop()
+            continue
+        if line is None:
+            return
+        yield line
+
+
+def _start(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str]
+) -> tuple[subprocess.Popen[str], job.Job | None]:
+    """Start a child whose life is bound to ours."""
     global _starting  # noqa: PLW0603 - read by the signal handler
     _starting = True
+    windows = host.system() == "windows"
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**env, "PATH": env.get("PATH", os.defpath)},
+            env={**env, "PATH": env.get("PATH", host.search_path())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -176,15 +223,18 @@ def _start(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subp
             errors="replace",
             start_new_session=True,
             preexec_fn=die_with_parent if host.system() == "linux" else None,  # noqa: PLW1509
+            # Windows: it waits until it is in the job, or its first child would not be.
+            creationflags=job.SUSPENDED_GROUP if windows else 0,
         )
+        return process, job.bind(process.pid) if windows else None
     finally:
         _starting = False
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    """End the child's whole group: politely, then for certain."""
-    if host.system() == "windows":
-        process.kill()
+def _stop(process: subprocess.Popen[str], bound: job.Job | None) -> None:
+    """End the child's whole group: politely, then for certain; on Windows at once."""
+    if bound is not None:
+        bound.end()
         process.wait()
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

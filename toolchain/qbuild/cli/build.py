@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import bounds
+from qbuild import bounds, held
 from qbuild.cli.common import (
     add_build,
     add_recipe,
@@ -203,6 +203,7 @@ def deliver(
     Raises:
         StoreError: The folder cannot be written.
     """
+    from qbuild.steps.bundle import host_tools
     from qbuild.store import write_atomically
     from qbuild.verify.verdict import to_json
 
@@ -224,6 +225,7 @@ def deliver(
             "not_run": [c.title for c in verdict.not_run],
         },
         "host": plan.host,
+        "host_tools": host_tools(plan),
         "hermetic": record.hermetic,
         "shared": record.shared,
         "compiled_on": record.compiled_on,
@@ -269,10 +271,10 @@ def _place(zip_path: Path, target: Path, verdict: Verdict) -> None:
                 where=str(target),
                 fix="check this disk and its memory, then run again",
             )
-        aside.replace(target)
+        held.replace(aside, target)
     except OSError as error:
         raise StoreError(
-            f"cannot write the zip: {error.strerror}",
+            f"cannot write the zip: {held.why(error)}",
             where=str(target),
             fix="the finished zip is kept in the store; choose another --dist and run again",
         ) from error
