@@ -31,7 +31,9 @@ def verdict(*problems: str, data: bytes = BYTES) -> Verdict:
 
 
 def plan(key: str = KEY) -> Plan:
-    made = SimpleNamespace(zip_name="x.zip", bundle=SimpleNamespace(key=key), host="linux-x86_64")
+    made = SimpleNamespace(
+        wheels=(), zip_name="x.zip", bundle=SimpleNamespace(key=key), host="linux-x86_64"
+    )
     return cast("Plan", made)
 
 
