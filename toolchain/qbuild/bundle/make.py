@@ -23,6 +23,7 @@ from qbuild.bundle.facts import BundleFacts
 from qbuild.bundle.manifest import ManifestFile, Role
 from qbuild.errors import BundleError
 from qbuild.hashing import sha256_file
+from qbuild.recipe.variants import useful, variant_of
 
 if TYPE_CHECKING:
     from qbuild.binary.elf import ElfImage
@@ -337,6 +338,9 @@ def _libraries(stage: Path, facts: BundleFacts) -> dict[str, _Binary]:
             continue
         linked = _read(path, windows=windows)
         backend = loads_backends and _is_backend(path.name, windows=windows)
+        variant = variant_of(path.name)
+        if variant and variant not in useful(facts.recipe.target.cpu):
+            continue
         name = path.name
         if linked.soname and not backend:
             name = linked.soname

@@ -17,6 +17,7 @@ from qbuild.binary.names import check_name, collisions
 from qbuild.binary.zip_reader import ZipView
 from qbuild.bundle.facts import BundleFacts, canonical_json
 from qbuild.errors import ArchiveError, VerifyError
+from qbuild.recipe.variants import extensions_of
 
 FILE_NAME: Final = "manifest.json"
 SCHEMA: Final = 1
@@ -93,6 +94,8 @@ def make_manifest(facts: BundleFacts, files: tuple[ManifestFile, ...]) -> Manife
     }
     if not facts.windows:
         described["glibc"] = target.glibc
+    if target.variants:
+        described["variants"] = extensions_of(entry.path for entry in files)
     return Manifest(
         schema=SCHEMA,
         name=facts.name,

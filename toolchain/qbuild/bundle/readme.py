@@ -108,7 +108,7 @@ def _needs(facts: BundleFacts) -> str:
             _wrap(system, "  ", "- "),
             _wrap(
                 f"Processor level {target.cpu}{extra}: {cpu}. On an older processor the programs "
-                "stop at once, with `illegal instruction` or silently.",
+                f"stop at once, with `illegal instruction` or silently.{_variants(facts)}",
                 "  ",
                 "- ",
             ),
@@ -116,6 +116,15 @@ def _needs(facts: BundleFacts) -> str:
             *blas,
             _wrap("Memory for the model: about the size of its file plus 1 to 2 GB.", "  ", "- "),
         ],
+    )
+
+
+def _variants(facts: BundleFacts) -> str:
+    if not facts.recipe.target.variants:
+        return ""
+    return (
+        " The arithmetic is there once for each family of processors, up to Sapphire Rapids and "
+        "Zen 4: the programs load the best one when they start."
     )
 
 

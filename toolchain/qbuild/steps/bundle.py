@@ -42,7 +42,7 @@ _BUNDLE_CODE = (
     "bundle/readme.py", "bundle/sbom.py", "steps/stage.py", "bundle/third_party.py",
     "cuda/runtime.py", "bundle/launch/check.py", "bundle/launch/options.py",
     "bundle/launch/profile.py", "bundle/launch/scripts.py", "doctor/detect/levels.py",
-    "recipe/rebuild.py",
+    "recipe/rebuild.py", "recipe/variants.py",
 )  # fmt: skip
 _BUNDLE_TABLES = (
     "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",

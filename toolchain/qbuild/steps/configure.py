@@ -163,6 +163,8 @@ def cache_entries(ask: Request) -> dict[str, CmakeValue]:
     }
     entries |= ask.toolchain.cache_entries()
     entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
+    if recipe.target.variants:  # each sets the switches for itself
+        entries |= {"GGML_BACKEND_DL": True, "GGML_CPU_ALL_VARIANTS": True}
     if recipe.cuda.architectures:
         entries |= flags.cache_entries(
             parse_archs(recipe.cuda.architectures),

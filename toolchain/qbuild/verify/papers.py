@@ -142,6 +142,7 @@ def _twice_said(
     for key in ("os", "arch", "cpu"):
         yield f"target.{key}", target[key], dig(recipe, "target", key)
     yield "target.isa", target.get("isa"), sorted(texts(dig(recipe, "target", "isa")))
+    yield "target.variants", "variants" in target, dig(recipe, "target", "variants") is True
     if target["os"] == "linux":
         yield "target.glibc", target.get("glibc"), dig(recipe, "target", "glibc")
     yield "features.linkage", features.get("linkage"), dig(recipe, "build", "linkage")

@@ -63,6 +63,7 @@ def run_zip(
             commit=str(source.get("commit", "")),
             number=number if isinstance(number, int) else None,
             isa=papers.texts(target.get("isa")),
+            variants="variants" in target,
             qemu_cpu=str(papers.dig(bundle.recipe, "checks", "qemu_cpu") or ""),
             wanted=_wanted_help(bundle.manifest),
             cuda=_cuda_loads(bundle),
@@ -98,6 +99,7 @@ def run_checks(
     commit: str,
     number: int | None = None,
     isa: tuple[str, ...] = (),
+    variants: bool = False,
     qemu_cpu: str = "",
     wanted: tuple[Wanted, ...] = (),
     cuda: bool = False,
@@ -115,6 +117,7 @@ def run_checks(
         commit: Pinned commit id (hex, full), or "" when unknown.
         number: Upstream's build number, when known.
         isa: Extensions beyond the level.
+        variants: Whether it chooses among variants of the CPU backend at start.
         qemu_cpu: CPU model for qemu instead of the level's.
         wanted: Texts that must be in the programs' ``--help``.
         cuda: Whether a CUDA backend is inside.
@@ -140,6 +143,7 @@ def run_checks(
             host_os=host_os or host.system(),
             scratch=scratch,
             cache_dir=cache_dir,
+            variants=variants,
         )
         programs = Programs(
             root=unpacked.resolve(),
@@ -152,7 +156,8 @@ def run_checks(
             (runner, step)
             for runner in plan.runners
             for step in tried
-            if not step.runners or runner.id in step.runners
+            if (not step.runners or runner.id in step.runners)
+            and (not runner.only or step.kind in runner.only)
         ]
         with reporter.task("run", total=len(todo), unit="steps") as task:
             for done, (runner, step) in enumerate(todo):

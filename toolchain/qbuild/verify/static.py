@@ -178,6 +178,7 @@ def _checks(
         unpacked,
         level=str(manifest.target["cpu"]) if manifest else "",
         isa=papers.texts(manifest.target.get("isa")) if manifest else (),
+        variants=manifest.target.get("variants") if manifest else None,
         foreign=bundle.foreign,
         task=task,
     )

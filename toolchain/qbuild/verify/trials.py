@@ -18,6 +18,7 @@ from qbuild.verify.runners import Runner
 from qbuild.verify.sandbox import Limits, Ran, run
 
 _VERSION: Final = re.compile(r"^version: (.+?) \(build (\d+), commit (\w+)\)", re.MULTILINE)
+_LOADED: Final = re.compile(r"loaded CPU backend from .*ggml-cpu-([a-z0-9]+)\.")
 _PROBE: Final = Path(__file__).with_name("server_child.py")
 _PROMPT: Final = "say it"
 _TOKENS: Final = 32
@@ -229,7 +230,21 @@ def _generates(programs: Programs, runner: Runner) -> list[str]:
     if tiny_gguf.SENTENCE not in ran.stdout.replace(_PROMPT, ""):
         said = ran.stdout.rpartition(f"> {_PROMPT}")[2].strip()[:80]
         return [f"{program.name} says {said!r} where the model says {tiny_gguf.SENTENCE!r}"]
-    return []
+    return variant_problems(program.name, ran.stdout + ran.stderr, runner.variant)
+
+
+def variant_problems(program: str, output: str, variant: str) -> list[str]:
+    """Return what is wrong with the variant of the CPU backend that a program loaded.
+
+    Args:
+        program: Its name.
+        output: What it printed; ggml names the file that it loaded.
+        variant: The one that must have been loaded; "": there is but one.
+    """
+    loaded = _LOADED.findall(output)
+    if not variant or variant in loaded:
+        return []
+    return [f"{program} loaded the variant {', '.join(loaded) or 'none'}, {variant} fits this CPU"]
 
 
 def _devices(programs: Programs, runner: Runner) -> list[str]:
