@@ -19,6 +19,7 @@ from qbuild.bundle.facts import (
     SourceFacts,
     ToolchainFacts,
 )
+from qbuild.cuda.tree import HOST_WHEELS
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.toolchains import by_visual_studio
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 BUILD_TOOLS: Final = (*TOOLS, NODE)
 """Wheels that make a build and leave nothing of theirs in it."""
+
+HOST_TOOLS: Final = frozenset((*BUILD_TOOLS, *HOST_WHEELS))
+"""Wheels of programs that run on the build machine: Linux and Windows have files of their own."""
 
 # What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
 _BUNDLE_CODE = (
@@ -111,13 +115,34 @@ def _bundle_code_digest() -> str:
 
 
 def _input(wheel: WheelPin) -> InputFile:
+    if wheel.project in HOST_TOOLS:
+        return InputFile(name=wheel.project, version=wheel.version)
     return InputFile(
         name=wheel.project, version=wheel.version, filename=wheel.filename, sha256=wheel.sha256
     )
 
 
+def host_tools(plan: Plan) -> list[dict[str, str]]:
+    """Return the files that the programs of the build machine came from, for the build record."""
+    return [
+        {"project": w.project, "version": w.version, "filename": w.filename, "sha256": w.sha256}
+        for w in plan.wheels
+        if w.project in HOST_TOOLS
+    ]
+
+
+def _locked(wheel: WheelPin) -> dict[str, Any]:
+    named: dict[str, Any] = {"project": wheel.project, "version": wheel.version}
+    if wheel.project in HOST_TOOLS:
+        return named
+    return named | {"filename": wheel.filename, "sha256": wheel.sha256, "size": wheel.size}
+
+
 def lock_subset(plan: Plan) -> dict[str, Any]:
-    """Return the pins this build used, as they stand in the lockfile."""
+    """Return the pins this build used, as they stand in the lockfile.
+
+    Of a program of the build machine it is project and version: see :class:`InputFile`.
+    """
     pin = plan.pin
     source: dict[str, Any] = {
         "name": pin.name,
@@ -129,17 +154,7 @@ def lock_subset(plan: Plan) -> dict[str, Any]:
     }
     if pin.build_number:
         source["build_number"] = pin.build_number
-    wheels = [
-        {
-            "project": w.project,
-            "version": w.version,
-            "filename": w.filename,
-            "sha256": w.sha256,
-            "size": w.size,
-        }
-        for w in plan.wheels
-    ]
-    return {"source": source, "wheels": wheels}
+    return {"source": source, "wheels": [_locked(wheel) for wheel in plan.wheels]}
 
 
 def facts_of(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import process
+from qbuild import host, process
 from qbuild.cuda import tree
 from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import WheelPin
@@ -58,7 +57,7 @@ class CudaTreeStep(Kind):
         )
         cache = build.store.root / "cache" / "zig"
         cache.mkdir(parents=True, exist_ok=True)
-        env = {"PATH": os.defpath, "HOME": str(dest), "LC_ALL": "C", "TZ": "UTC"}
+        env = {"PATH": host.search_path(), "HOME": str(dest), "LC_ALL": "C", "TZ": "UTC"}
         env |= {"ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)}
         log = build.store.root / "cache" / "cuda-tree.log"
         lines: list[str] = []
@@ -77,7 +76,7 @@ class CudaTreeStep(Kind):
 
     def script(self, plan: Plan, step: Step, out: Shell) -> None:
         """Write what puts it together."""
-        host, target = "windows" if out.windows else "linux", str(step.inputs["target"])
+        system, target = "windows" if out.windows else "linux", str(step.inputs["target"])
         out.note("The folder that clang takes for a CUDA installation (see docs/clang-cuda.md)")
         clang = plan.wheel(tree.CLANG_TIDY).version.split(".")[0]
         headers = f"tools/{tree.CLANG_TIDY}/clang_tidy/data/lib/clang/{clang}/include"
@@ -88,11 +87,11 @@ class CudaTreeStep(Kind):
         ]
         for source, dest in folders:
             out.copy_folder(source, f"cuda/{dest}")
-        for project, source, dest in tree.files(host=host, target=target):
+        for project, source, dest in tree.files(host=system, target=target):
             out.copy_file(f"tools/{project}/{source}", f"cuda/{dest}")
         own = out.path_in("PATCHES", "..", "toolchain", "cuda", "fatbinary.c")
         zig = "tools/ziglang/ziglang/zig" + (".exe" if out.windows else "")
-        command = tree.fatbinary_command(Path(zig), Path("cuda"), host=host)
+        command = tree.fatbinary_command(Path(zig), Path("cuda"), host=system)
         out.run(*(own if "fatbinary.c" in part else _slashes(part) for part in command.argv))
         if target == "windows":
             name = tree.IMPORTED[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +86,7 @@ def _link_source(build: Builder, folder: Path) -> None:
 
 def _environment(build: Builder, prepared: Prepared, folder: Path) -> dict[str, str]:
     env = {
-        "PATH": os.defpath,
+        "PATH": host.search_path(),
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
         "LC_ALL": "C",
