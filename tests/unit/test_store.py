@@ -263,10 +263,10 @@ def test_a_folder_that_was_filled_from_a_result_is_known_again(
     entry = store.put("thing", KEY, INPUTS, fill)
     shutil.copytree(entry.path / "tree", tmp_path / "src", symlinks=True)
     (tmp_path / "src" / "built.o").write_text("x")
-    assert same_files(entry, "tree", tmp_path / "src")
+    assert same_files(entry, entry.path / "tree", tmp_path / "src")
     _rot(tmp_path / "src")
-    assert not same_files(entry, "tree", tmp_path / "src")
-    assert not same_files(entry, "tree", tmp_path / "nowhere")
+    assert not same_files(entry, entry.path / "tree", tmp_path / "src")
+    assert not same_files(entry, entry.path / "tree", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -404,15 +404,15 @@ def _write_entry(
     write_atomically(folder / _ENTRY, text.encode())
 
 
-def same_files(entry: Entry, below: str, folder: Path) -> bool:
+def same_files(entry: Entry, source: Path, folder: Path) -> bool:
     """Return whether a folder still holds an entry's files, by their hashes; it may hold more.
 
     Args:
         entry: The entry.
-        below: Part of the entry that the folder was filled from, e.g. ``tree``.
+        source: Folder of the entry that the other was filled from.
         folder: The folder.
     """
-    start = f"{below}/"
+    start = f"{source.relative_to(entry.path).as_posix()}/"
     wanted = {
         name.removeprefix(start): facts
         for name, facts in entry.files.items()
