@@ -30,11 +30,14 @@ def verdict(*problems: str, data: bytes = BYTES) -> Verdict:
     return Verdict(zip_name="x.zip", sha256=hashlib.sha256(data).hexdigest(), checks=(check,))
 
 
+class FakePlan(dict[str, Any]):
+    """A plan with the bundle step's key and what else the record says of it."""
+
+    zip_name, host, wheels = "x.zip", "linux-x86_64", ()
+
+
 def plan(key: str = KEY) -> Plan:
-    made = SimpleNamespace(
-        wheels=(), zip_name="x.zip", bundle=SimpleNamespace(key=key), host="linux-x86_64"
-    )
-    return cast("Plan", made)
+    return cast("Plan", FakePlan(bundle=SimpleNamespace(key=key)))
 
 
 @pytest.fixture
