@@ -5,11 +5,12 @@ Work is pulled from the end: a bundle that exists needs no stage, a stage no com
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from qbuild.steps.object_cache import ObjectCache
 from qbuild.steps.options import BuildOptions, Record
 from qbuild.steps.pinned import UNPACKED, ensure, fetch_pin, fetch_wheel, program
 from qbuild.steps.plan import Plan, Step
-from qbuild.store import Entry, Store, link_tree, remove_tree, write_atomically
+from qbuild.store import Entry, Store, link_tree, remove_tree, step_key, write_atomically
 from qbuild.toolchains import spread
 from qbuild.toolchains.base import CUDA_TREE, Prepared
 
@@ -235,6 +236,16 @@ class Builder:
                 )
         return {"makes": [command.makes.name for command in commands]}
 
+    def cuda_tree(self) -> Path:
+        """Return the CUDA tree.
+
+        Raises:
+            ToolchainError: The recipe's toolchain needs none.
+        """
+        if self.plan.tree is None:
+            raise ToolchainError(f"the {self.plan.toolchain.name} toolchain needs no CUDA tree")
+        return self._ensure(self.plan.tree, self._make_tree).path / "tree"
+
     # -- OpenBLAS ----------------------------------------------------------------------------
 
     def openblas(self) -> Path | None:
@@ -253,6 +264,27 @@ class Builder:
         return openblas.assemble(found, dest / "tree")
 
     # -- configure and compile --------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def configured(self) -> Iterator[tuple[Path, Mapping[str, Path]]]:
+        """Give a configured build tree, in which nothing need have been compiled, and the tools.
+
+        It is a tree of its own: a build that goes on in the recipe's is not disturbed.
+        """
+        work = self.store.work_path(step_key("configured", self.plan.configure.inputs))
+        with self.store.lock("work", work.name, self.reporter):
+            prepared, tools = self._prepare(work)
+            self._configure(work, prepared, tools, self._environment(prepared, work), work / "log")
+            yield work, tools
+            self.store.discard(work)
+
+    def compile_environment(self, work: Path) -> dict[str, str]:
+        """Return the whole environment of a compiler that runs outside the build tool."""
+        tmp = work / "tmp"
+        tmp.mkdir(exist_ok=True)
+        return {"PATH": os.defpath, "HOME": str(work), "TMPDIR": str(tmp), "LC_ALL": "C"} | (
+            host.needed_variables(str(tmp))
+        )
 
     def _make_compile(self, dest: Path) -> Mapping[str, Any]:
         """Configure and compile in the work tree, which survives until it succeeded."""

@@ -140,6 +140,7 @@ def make_plan(
     patches_root: Path | None = None,
     tests: tuple[str, ...] = (),
     machine: MsvcFacts | None = None,
+    device_code: bool = True,
 ) -> Plan:
     """Return the plan of a recipe.
 
@@ -150,6 +151,8 @@ def make_plan(
         patches_root: Folder of the series; the default is qbuild's own.
         machine: What the Windows machine has, for the toolchains that take what is installed.
         tests: Test programs to build instead of the recipe's targets (``qbuild test``).
+        device_code: Compile the CUDA kernels; without them the result runs on the emulated GPU
+            only (clang-cuda).
 
     Raises:
         LockError: A pin is missing.
@@ -161,7 +164,7 @@ def make_plan(
     pin = lock.source(recipe.source.pin)
     root = patches_root or resources.patches_dir()
     series = tuple(load_series(root, name) for name in recipe.series)
-    toolchain = get_toolchain(recipe.toolchain.name, machine)
+    toolchain = get_toolchain(recipe.toolchain.name, machine, device_code=device_code)
     tools = tuple(lock.wheel(project, host) for project in ("cmake", "ninja"))
     wheels = (
         *tools,

@@ -60,16 +60,28 @@ _KNOWN: dict[str, Callable[[], Toolchain]] = {
 }
 
 
-def get_toolchain(name: str, machine: MsvcFacts | None = None) -> Toolchain:
+def get_toolchain(
+    name: str, machine: MsvcFacts | None = None, *, device_code: bool = True
+) -> Toolchain:
     """Return the toolchain of that recipe name; only its own module is loaded.
 
     Args:
         name: As recipes spell it.
         machine: What a Windows machine has, for msvc and nvcc.
+        device_code: Compile CUDA kernels; only clang-cuda can leave them out.
 
     Raises:
         ToolchainError: It is not available in this version of qbuild.
     """
+    if not device_code:
+        if name != "clang-cuda":
+            raise ToolchainError(
+                f"the {name} toolchain cannot build for the emulated GPU",
+                fix="use a recipe with the clang-cuda toolchain, e.g. gtx1060",
+            )
+        from qbuild.toolchains.clang_cuda import ClangCuda
+
+        return ClangCuda(host_only=True)
     if name == "msvc" or (name in ON_WINDOWS and machine is not None):
         return _msvc(name, machine)
     if name not in _KNOWN:

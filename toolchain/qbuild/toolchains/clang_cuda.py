@@ -32,13 +32,23 @@ SERIES: Final = ("cuda-clang", "nvcuda")
 """Patch series without which llama.cpp knows nothing of this compiler."""
 
 
+STAND_IN: Final = "stand-in.fatbin"
+"""What host code that was compiled without device code registers in its place."""
+
+
 class ClangCuda:
-    """clang as CUDA compiler, from wheels only."""
+    """clang as CUDA compiler, from wheels only.
+
+    Args:
+        host_only: Compile no device code: for test programs that run on the emulated GPU, which
+            has the kernels from elsewhere. Their host code names them, nothing more.
+    """
 
     name = "clang-cuda"
 
-    def __init__(self) -> None:
+    def __init__(self, *, host_only: bool = False) -> None:
         self.zig = Zig()
+        self.host_only = host_only
 
     def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:
         """Return compilers for the host, headers and libraries for the target.
@@ -97,6 +107,7 @@ class ClangCuda:
             "target": base["target"],
             "c++": base,
             "tree": self.tree_inputs(recipe, lock, host),
+            **({"device": STAND_IN} if self.host_only else {}),
         }
 
     def tree_inputs(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:
@@ -128,6 +139,12 @@ class ClangCuda:
             f"-ffile-prefix-map={cuda}=cuda",
             f"-ffile-prefix-map={lib}=zig",
         ]
+        if self.host_only:
+            stand_in = ("-fcuda-include-gpubinary", f"{work}/tools/{STAND_IN}")
+            command += [
+                "--cuda-host-only",
+                *(part for word in stand_in for part in ("-Xclang", word)),
+            ]
         entries = flags.path_entries(
             compiler=f"{work}/tools/{wrapper_name(CUDA_WRAPPER)}",
             libraries=[f"{cuda}/{name}" for name in tree.LINKED[recipe.target.os]],
@@ -152,4 +169,8 @@ class ClangCuda:
         layout = self.layout(
             recipe, programs=programs, work=work.as_posix(), cache_dir=str(cache_dir)
         )
-        return write_layout(layout, work)
+        prepared = write_layout(layout, work)
+        if self.host_only:
+            text = b"no device code: the emulated GPU knows the kernels by their names"
+            (work / "tools" / STAND_IN).write_bytes(text.ljust(128, b"\0"))
+        return prepared
