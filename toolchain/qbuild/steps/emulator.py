@@ -270,6 +270,68 @@ def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path) -> Mapping[str, A
     }
 
 
+# -- a zip's kernels ---------------------------------------------------------------------
+
+
+def index_step(kernels_key: str, digests: Sequence[str]) -> Step:
+    """Return the step that ties a library of kernels to the fat binaries of one build."""
+    inputs = {"format": 1, "kernels": kernels_key, "fat_binaries": list(digests)}
+    return _step(INDEX, inputs, "kernels of the zip")
+
+
+def tie(builder: Builder, made: Entry) -> Entry:
+    """Tie kernels to the machine code of a builder's finished bundle.
+
+    A fat binary belongs to the unit that has the very same kernels. Both were compiled from one
+    source, with the same flags, by the same clang.
+
+    Raises:
+        CompileError: A fat binary of the bundle has no unit.
+    """
+    from qbuild.binary import fatbin
+
+    name = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}[builder.plan.recipe.target.os]
+    library = next(iter(sorted(builder.stage().path.rglob(name))), None)
+    if library is None:
+        raise CompileError(f"the bundle has no {name}", where=str(builder.stage().path))
+    data = library.read_bytes()
+    digests = fatbin.container_digests(data)
+    held: dict[int, frozenset[str]] = {}
+    for entry in fatbin.read_fatbin_data(data).entries:
+        names = fatbin.kernels(data, entry)
+        held[entry.container] = held.get(entry.container, frozenset()) | frozenset(names or ())
+    units = {frozenset(names): unit for unit, names in made.facts["units"].items()}
+    tied: dict[str, str] = {}
+    for number, digest in enumerate(digests):
+        unit = units.get(held.get(number, frozenset()))
+        if unit is not None:
+            tied[digest] = unit
+        elif held.get(number) and not _only_stubs(held[number]):
+            raise CompileError(
+                f"fat binary {digest[:12]} of {name} holds other kernels than any unit's device IR",
+                where=", ".join(sorted(held[number])[:3]),
+                fix="this is a fault of qbuild; please report it",
+            )
+    step = index_step(made.key, digests)
+
+    def make_index(dest: Path) -> Mapping[str, Any]:
+        by_unit: dict[str, list[str]] = {}
+        for digest, unit in tied.items():
+            by_unit.setdefault(unit, []).append(digest)
+        make.write_index(dest / make.KERNELS[builder.plan.recipe.target.os], by_unit)
+        return {"fat_binaries": tied, "kernels": made.key, "units": made.facts["units"]}
+
+    return ensure(step, make_index, builder.store, builder.reporter, builder.record)
+
+
+def _only_stubs(names: frozenset[str]) -> bool:
+    """Say whether these are kernels for tensor cores that a build for older GPUs left out."""
+    return all(
+        "mul_mat_f" in name or "flash_attn_ext_f16" in name or "flash_attn_m" in name
+        for name in names
+    )
+
+
 # -- test programs -----------------------------------------------------------------------
 
 
