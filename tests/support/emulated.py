@@ -29,6 +29,7 @@ from qbuild.steps.builder import Builder
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import make_plan
 from qbuild.store import Store
+from qbuild.toolchains.base import CUDA_TREE
 
 
 def kit_and_paths(store: Path, target: str = "linux") -> tuple[make.Kit, flags.Paths]:
@@ -36,10 +37,8 @@ def kit_and_paths(store: Path, target: str = "linux") -> tuple[make.Kit, flags.P
     recipe = load_recipe("gtx1060", os=target, overrides=[])
     plan = make_plan(recipe, load_lock(resources.lockfile()), host=host.platform_key())
     builder = Builder(plan, Store(store), Silent(), BuildOptions())
-    assert plan.tree is not None
-    tree = builder._ensure(plan.tree, builder._make_tree).path / "tree"
-    wheel = next(w for w in plan.wheels if w.project == "ziglang")
-    zig = builder.wheel(wheel).path / "files" / "ziglang" / "zig"
+    tree = builder.result(CUDA_TREE).path / "tree"
+    zig = builder.unpacked("ziglang") / "ziglang" / "zig"
     kit = make.Kit(zig=zig, target=target, cache=store / "cache" / "zig", headers=tree / "include")
     return kit, flags.Paths(zig=str(zig), zig_lib=str(zig.parent / "lib"), tree=str(tree))
 

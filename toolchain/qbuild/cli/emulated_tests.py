@@ -59,7 +59,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         programs = emulator.tests(builder(device_code=False))
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(name)
-            emulator.lay_out(folder, kernels.path / "files", programs.path / "bin")
+            emulator.put_together(folder, kernels.path / "files", programs.path / "bin")
             result = _run(args, folder, gpu, reporter)
     ran = report.read(result["report"])
     covered, every = emulator.coverage(kernels, [(row.unit, row.kernel) for row in ran])

@@ -7,12 +7,13 @@ a CI artifact.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +24,14 @@ from qbuild.emulator.table import table
 from qbuild.errors import CompileError, ToolchainError
 from qbuild.process import run_logged
 from qbuild.resources import data_dir
+from qbuild.steps.base import Step
 from qbuild.steps.builder import Builder
-from qbuild.steps.pinned import ensure
-from qbuild.steps.plan import Plan, Step, digest_of_files
-from qbuild.store import Entry, step_key
+from qbuild.steps.configure import configure
+from qbuild.steps.ensure import ensure
+from qbuild.steps.plan import Plan
+from qbuild.steps.work import Work, lay_out
+from qbuild.store import Entry, remove_tree, step_key
+from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER
 
 IR: Final = "device-ir"
 UNIT: Final = "emulated-unit"
@@ -60,6 +65,15 @@ def _step(kind: str, inputs: Mapping[str, Any], label: str) -> Step:
     return Step(kind=kind, label=label, key=step_key(kind, inputs), inputs=inputs)
 
 
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """Return one sha256 over the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        data = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
 def code_digest() -> str:
     """Return one sha256 over everything of ours that makes kernels run: C, table, rewriting."""
     package = Path(retarget.__file__).parent
@@ -73,18 +87,19 @@ def kernels_step(plan: Plan) -> Step:
     Raises:
         ToolchainError: The recipe has no CUDA kernels that clang compiles.
     """
-    if plan.toolchain.name != "clang-cuda" or plan.tree is None:
+    if plan.toolchain.name != "clang-cuda":
         raise ToolchainError(
             "the emulated GPU runs what the clang-cuda toolchain compiles",
             where=f"recipe {plan.recipe.name}: toolchain.name",
             fix="use a recipe with clang-cuda, e.g. gtx1060",
         )
+    configured = plan["configure"].inputs
     inputs = {
         "format": make.FORMAT,
-        "patch": plan.patch.key,
-        "tree": plan.tree.key,
-        "layout": plan.configure.inputs["layout"],
-        "cache": {k: v for k, v in plan.configure.inputs["cache"].items() if "UI" not in k},
+        "patch": plan["patch"].key,
+        "tree": plan[CUDA_TREE].key,
+        "layout": configured["layout"],
+        "cache": {k: v for k, v in configured["cache"].items() if "UI" not in k},
         "code": code_digest(),
     }
     return _step(KERNELS, inputs, "emulated kernels")
@@ -104,13 +119,27 @@ def kernels(builder: Builder) -> Entry:
 
 def kit_of(builder: Builder) -> make.Kit:
     """Return the compilers and headers of a plan."""
-    plan = builder.plan
-    wheel = next(w for w in plan.wheels if w.project == "ziglang")
-    zig = builder.wheel(wheel).path / "files" / "ziglang" / "zig"
-    headers = builder.cuda_tree() / "include"
+    target = builder.plan.recipe.target.os
+    zig = builder.unpacked("ziglang") / "ziglang" / "zig"
+    headers = builder.result(CUDA_TREE).path / "tree" / "include"
     cache = builder.store.root / "cache" / "zig"
     cache.mkdir(parents=True, exist_ok=True)
-    return make.Kit(zig=zig, target=plan.recipe.target.os, cache=cache, headers=headers)
+    return make.Kit(zig=zig, target=target, cache=cache, headers=headers)
+
+
+@contextlib.contextmanager
+def _configured(builder: Builder) -> Iterator[Work]:
+    """Give a configured build tree of its own, in which nothing need have been compiled.
+
+    A build that goes on in the recipe's is not disturbed.
+    """
+    key = step_key("configured", builder.plan["configure"].inputs)
+    folder = builder.store.work_path(key)
+    with builder.store.lock("work", key, builder.reporter):
+        work = lay_out(builder, folder)
+        configure(builder, work)
+        yield work
+        builder.store.discard(folder)
 
 
 def _make_kernels(builder: Builder, dest: Path) -> Mapping[str, Any]:
@@ -120,9 +149,9 @@ def _make_kernels(builder: Builder, dest: Path) -> Mapping[str, Any]:
     scratch = dest / "scratch"
     scratch.mkdir()
     made: dict[str, Entry] = {}
-    with builder.configured() as (work, tools):
-        units = read_units(work, tools["ninja"])
-        source = _source_digest(work / "src")
+    with _configured(builder) as work:
+        units = read_units(work.folder, work.tools["ninja"])
+        source = _source_digest(work.folder / "src")
         with builder.reporter.task("emulated kernels", total=len(units)) as task:
             for done, unit in enumerate(units):
                 task.update(done=done, note=unit.name)
@@ -137,18 +166,12 @@ def _make_kernels(builder: Builder, dest: Path) -> Mapping[str, Any]:
     )
     for name, command in make.runtime_commands(kit, files).items():
         make.run(command, kit, cwd=scratch, what=name)
-    _remove(scratch)
+    remove_tree(scratch)
     return {
         "target": kit.target,
         "units": {name: made[name].facts["kernels"] for name in names},
         "limits": {name: made[name].facts["limits"] for name in names},
     }
-
-
-def _remove(folder: Path) -> None:
-    from qbuild.store import remove_tree
-
-    remove_tree(folder)
 
 
 def read_units(work: Path, ninja: Path) -> list[Unit]:
@@ -196,22 +219,21 @@ def _source_digest(src: Path) -> str:
     return digest.hexdigest()
 
 
-def _unit(builder: Builder, kit: make.Kit, unit: Unit, work: Path, source: str) -> Entry:
+def _unit(builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str) -> Entry:
     """Return a unit's object for the host, from its IR."""
-    plan = builder.plan
-    assert plan.tree is not None
-    plain = [word.replace(str(work), "@work@") for word in unit.command]
-    text = unit.sources[0].read_text(encoding="utf-8").replace(str(work), "@work@")
+    plan, folder = builder.plan, str(work.folder)
+    plain = [word.replace(folder, "@work@") for word in unit.command]
+    text = unit.sources[0].read_text(encoding="utf-8").replace(folder, "@work@")
     inputs: dict[str, Any] = {
-        "tree": plan.tree.key,
-        "layout": plan.configure.inputs["layout"]["wrappers"]["clang-cuda"],
+        "tree": plan[CUDA_TREE].key,
+        "layout": plan["configure"].inputs["layout"]["wrappers"][CUDA_WRAPPER],
         "source": source,
         "command": [word for word in plain if not word.startswith("-DGGML_CUDA_CLANG_ID")],
         "text": text,
     }
     ir = ensure(
         _step(IR, inputs, f"device IR of {unit.name}"),
-        lambda dest: _make_ir(builder, unit, work, dest),
+        lambda dest: _make_ir(unit, work, dest),
         builder.store,
         builder.reporter,
         builder.record,
@@ -234,13 +256,13 @@ def _unit(builder: Builder, kit: make.Kit, unit: Unit, work: Path, source: str) 
     )
 
 
-def _make_ir(builder: Builder, unit: Unit, work: Path, dest: Path) -> Mapping[str, Any]:
+def _make_ir(unit: Unit, work: Work, dest: Path) -> Mapping[str, Any]:
     out = dest / "unit.ll"
     command = [*unit.command, "--cuda-device-only", "-emit-llvm", "-S", "-o", str(out)]
-    log = work / "device-ir.log"
+    log = work.folder / "device-ir.log"
     lines: list[str] = []
-    env = builder.compile_environment(work)
-    status = run_logged(command, cwd=work / "build", env=env, log=log, on_line=lines.append)
+    folder = work.folder / "build"
+    status = run_logged(command, cwd=folder, env=work.env, log=log, on_line=lines.append)
     if status != 0 or not out.is_file():
         raise CompileError(
             f"no device IR of {unit.name}: {lines[-1] if lines else f'exit code {status}'}",
@@ -291,9 +313,9 @@ def tie(builder: Builder, made: Entry) -> Entry:
     from qbuild.binary import fatbin
 
     name = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}[builder.plan.recipe.target.os]
-    library = next(iter(sorted(builder.stage().path.rglob(name))), None)
+    library = next(iter(sorted(builder.result("stage").path.rglob(name))), None)
     if library is None:
-        raise CompileError(f"the bundle has no {name}", where=str(builder.stage().path))
+        raise CompileError(f"the bundle has no {name}", where=str(builder.result("stage").path))
     data = library.read_bytes()
     digests = fatbin.container_digests(data)
     held: dict[int, frozenset[str]] = {}
@@ -346,7 +368,7 @@ def tests(builder: Builder) -> Entry:
     The test needs ggml alone; upstream's target links all of llama.cpp to it.
     """
     plan = builder.plan
-    inputs = {"format": 1, "compile": plan.compile.key}
+    inputs = {"format": 1, "compile": plan["compile"].key}
 
     def make_tests(dest: Path) -> Mapping[str, Any]:
         def link(work: Path, tools: Mapping[str, Path], env: Mapping[str, str]) -> None:  # noqa: ARG001
@@ -363,8 +385,8 @@ def tests(builder: Builder) -> Entry:
             _copy(bins, dest / "bin")
 
         builder.after_compile = link
-        _remove(builder.store.entry_path("compile", plan.compile.key))
-        builder.compile()
+        remove_tree(builder.store.entry_path("compile", plan["compile"].key))
+        builder.result("compile")
         return {}
 
     return ensure(
@@ -382,7 +404,7 @@ def _copy(source: Path, dest: Path) -> None:
     shutil.copytree(source, dest, symlinks=True)
 
 
-def lay_out(folder: Path, kernels: Path, binaries: Path) -> None:
+def put_together(folder: Path, kernels: Path, binaries: Path) -> None:
     """Fill a folder with programs and, where NVIDIA's libraries would be, the emulated GPU's."""
     for place in (binaries, kernels):
         for path in sorted(place.iterdir()):
