@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qbuild import bounds
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.doctor.machine_facts import Facts
@@ -114,5 +115,5 @@ def _log(name: str) -> str:
     from qbuild.doctor.encodings import decode, read_log
 
     if name == "-":
-        return decode(sys.stdin.buffer.read())
+        return decode(bounds.read_stream(sys.stdin.buffer, 256 << 20, "standard input"))
     return read_log(Path(name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import locale
+import os
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,10 @@ from qbuild.errors import UsageError
 
 CODE_PAGES: Final = ("cp1252", "cp850", "gb18030", "cp932", "cp1251", "cp866", "cp950", "cp949")
 """ANSI code pages of Windows, and the console's for Western Europe (850) and Russia (866)."""
+
+_MOST: Final = 32 << 20
+"""Bytes of a log's head, and of its tail, that are read at all: characters take up to four, and
+colours as much again."""
 
 _SAMPLE: Final = 300
 """Lines that are looked at to find the code page."""
@@ -46,7 +51,13 @@ def read_log(path: Path) -> str:
         UsageError: It cannot be read.
     """
     try:
-        return decode(path.read_bytes())
+        with path.open("rb") as stream:
+            head = stream.read(_MOST)
+            size = stream.seek(0, os.SEEK_END) if stream.seekable() else len(head)
+            if size <= len(head):
+                return decode(head)
+            stream.seek(-_MOST, os.SEEK_END)
+            return f"{decode(head)}\n{decode(stream.read(_MOST))}"
     except OSError as error:
         raise UsageError(f"cannot read {path.name}: {error.strerror}", where=str(path)) from error
 
