@@ -107,7 +107,7 @@ def from_path(origin: str, job: Job) -> FetchedSource:
                 git_dir, repo, lambda done, total: task.update(done=done, total=total)
             )
         wanted = _read_ref(git_dir, job.commit) or job.commit
-        return _transfer(repo, taken, origin, wanted, job)
+        return transfer(repo, taken, origin, wanted, job)
 
 
 def _from_archive(path: Path, origin: str, job: Job) -> FetchedSource:
@@ -117,7 +117,7 @@ def _from_archive(path: Path, origin: str, job: Job) -> FetchedSource:
             taken = take_from_sdist(
                 path, job.git_dir, repo, lambda done, total: task.update(done=done, total=total)
             )
-        return _transfer(repo, taken, origin, job.commit, job)
+        return transfer(repo, taken, origin, job.commit, job)
 
 
 def from_pinned_sdist(
@@ -135,7 +135,7 @@ def from_pinned_sdist(
         except OtherBytesError:
             raise
         except OriginError as error:
-            raise Unusable(error.what) from error
+            raise Unusable(error.what, getattr(error, "cause", None)) from error
         fetched = _from_archive(path, label, job)
         return FetchedSource(
             origin=label, commit=fetched.commit, tree=fetched.tree, bytes=path.stat().st_size
@@ -157,7 +157,7 @@ def _without_git(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -
     return FetchedSource(origin=origin, commit=wanted, tree=tree, bytes=taken.bytes)
 
 
-def _transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
+def transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
     """Fetch one commit out of a quarantine into ``dest``; every object is hashed on arrival."""
     if not gitless.have_git():
         return _without_git(repo, taken, origin, wanted, job)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 from qbuild.console import Task
 from qbuild.errors import OriginError
 from qbuild.recipe.lock import FilePin, WheelPin
+from qbuild.source.causes import Cause, cause_of, known_cause
 
 _TAG = re.compile(r"(?P<python>[a-z0-9.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)")
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
@@ -105,7 +108,8 @@ def run_pip(command: Sequence[str], env: dict[str, str], task: Task | None) -> t
     """Run pip, feed its progress to the task, and return status and output."""
     bar = "raw" if task is not None and _pip_version() >= (24, 1) else "off"
     verb, *rest = command
-    words = [sys.executable, "-m", "pip", verb, "--progress-bar", bar, *rest]
+    # -vv: only then does pip say why a page of the index could not be had
+    words = [sys.executable, "-m", "pip", verb, "-vv", "--progress-bar", bar, *rest]
     lines: list[str] = []
     with subprocess.Popen(
         words,
@@ -135,6 +139,47 @@ def _pip_version() -> tuple[int, ...]:
 
     numbers = re.findall(r"\d+", metadata.version("pip"))
     return tuple(int(number) for number in numbers[:2])
+
+
+_LOCATION = re.compile(r"^\s*\* (https?://\S+)\s*$", re.MULTILINE)
+_NOTHING = re.compile(r"No matching distribution found|\(from versions: none\)")
+_PAGE_TIMEOUT_S = 10.0
+_PAGE_MOST = 1 << 16  # bytes of an index page that are looked at
+
+
+def index_of(output: str) -> str:
+    """Return the address that pip asked for a project, without a password; empty: it did not say."""
+    found = _LOCATION.search(output)
+    return re.sub(r"(?<=://)[^/@\s]*@", "", found[1]) if found else ""
+
+
+def why_pip_failed(output: str) -> Cause | None:
+    """Return the cause in pip's words, or in the page that the index gave; nothing if unknown.
+
+    A login page of a hotel reads to pip like an index without files, and pip says only that
+    there is none: then the page itself is looked at.
+    """
+    cause = cause_of(output)
+    if cause is not None and cause.id != "wheel-not-found":
+        return cause
+    found = _LOCATION.search(output)
+    if found and _NOTHING.search(output) and (title := _page_without_files(found[1])) is not None:
+        return known_cause("html-instead", f"{index_of(output)} gave a page {title}".strip())
+    return cause
+
+
+def _page_without_files(url: str) -> str | None:
+    """Return the title of a page that is HTML and lists no file; nothing for any other answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=_PAGE_TIMEOUT_S) as answer:  # noqa: S310
+            kind = answer.headers.get_content_type()
+            text = answer.read(_PAGE_MOST).decode("utf-8", "replace")
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    if kind != "text/html" or re.search(r"""href=["']?[^"'>]+\.(?:whl|tar\.gz|zip)\b""", text):
+        return None
+    title = re.search(r"<title[^>]*>([^<]{1,80})", text, re.IGNORECASE)
+    return f"called {title[1].strip()!r}" if title else ""
 
 
 def last_error(output: str) -> str:

@@ -18,6 +18,7 @@ from qbuild import host, process
 from qbuild.console import Reporter
 from qbuild.errors import OriginError, ToolchainError
 from qbuild.recipe.lock import WheelPin
+from qbuild.source.causes import cause_of
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.store import remove_tree
 from qbuild.toolchains.base import write_wrapper
@@ -136,6 +137,13 @@ class Npm:
             "npm_config_update_notifier": "false",
             "npm_config_audit": "false",
             "npm_config_fund": "false",
+            # npm itself tries again what may pass, after 10 s and 60 s: nobody waits that long
+            "npm_config_fetch_retry_mintimeout": base.get(
+                "npm_config_fetch_retry_mintimeout", "1000"
+            ),
+            "npm_config_fetch_retry_maxtimeout": base.get(
+                "npm_config_fetch_retry_maxtimeout", "4000"
+            ),
         }
 
     def run(
@@ -185,12 +193,7 @@ def fetch_packages(
         with reporter.task("npm packages"):
             failure = npm.run(words, cwd=project, env=env, log=dest / "npm.log", network=True)
         if failure:
-            raise OriginError(
-                f"npm could not fetch the packages of the web UI: {reason(failure)}",
-                where=f"{SOURCE}/package-lock.json of the pinned source",
-                fix="check the network and npm's registry setting (`npm config get registry`), "
-                "or build without the UI: --set build.ui=false",
-            )
+            raise unfetched(failure)
         remove_tree(dest / "cache" / "_cacache" / "tmp")
     finally:
         remove_tree(scratch)
@@ -200,6 +203,17 @@ def fetch_packages(
 def _system_settings() -> dict[str, str]:
     """Return what makes this npm read the settings of the system's own, as Debian places them."""
     return {"npm_config_globalconfig": _ETC_NPMRC} if Path(_ETC_NPMRC).is_file() else {}
+
+
+def unfetched(lines: Sequence[str]) -> OriginError:
+    """Return npm's failure as an error that tells the cause."""
+    cause = cause_of("\n".join(lines))
+    check = "check the network and npm's registry setting (`npm config get registry`)"
+    return OriginError(
+        f"npm could not fetch the packages of the web UI: {cause or reason(lines)}",
+        where=f"{SOURCE}/package-lock.json of the pinned source",
+        fix=f"{cause.mend if cause else check}; or build without the UI: --set build.ui=false",
+    )
 
 
 def reason(lines: Sequence[str]) -> str:
