@@ -148,7 +148,7 @@ _PAGE_MOST = 1 << 16  # bytes of an index page that are looked at
 
 
 def index_of(output: str) -> str:
-    """Return the address that pip asked for a project, without a password; empty: it did not say."""
+    """Return the address that pip asked, without a password; empty: it did not say."""
     found = _LOCATION.search(output)
     return re.sub(r"(?<=://)[^/@\s]*@", "", found[1]) if found else ""
 

@@ -231,7 +231,10 @@ def _pip_download(
 def _refused(pin: FilePin | WheelPin, output: str, cause: Cause | None) -> OriginError:
     if _LOST_HASH.search(output):
         return _other_bytes(pin, "the package index")
-    check = "check the network and pip's index settings (`pip config list`)"
+    check, place = (
+        "check the network and pip's index settings (`pip config list`)",
+        index_of(output),
+    )
     return UnfetchedError(
         f"pip could not get {pin.filename}: {cause or last_error(output)}",
         where=f"{pin.project} {pin.version}"

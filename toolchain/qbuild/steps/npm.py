@@ -137,13 +137,6 @@ class Npm:
             "npm_config_update_notifier": "false",
             "npm_config_audit": "false",
             "npm_config_fund": "false",
-            # npm itself tries again what may pass, after 10 s and 60 s: nobody waits that long
-            "npm_config_fetch_retry_mintimeout": base.get(
-                "npm_config_fetch_retry_mintimeout", "1000"
-            ),
-            "npm_config_fetch_retry_maxtimeout": base.get(
-                "npm_config_fetch_retry_maxtimeout", "4000"
-            ),
         }
 
     def run(
