@@ -23,7 +23,7 @@ from qbuild.console import Silent
 from qbuild.errors import OriginError
 from qbuild.recipe.lock import WheelPin
 from qbuild.source import remote, wheels
-from qbuild.source.causes import Cause, cause_of
+from qbuild.source.causes import Cause
 from qbuild.source.gitenv import run_git
 from qbuild.source.origins import Job
 from qbuild.source.quarantine import Unusable
@@ -42,7 +42,7 @@ Server = Callable[[Path], AbstractContextManager[Faulty]]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A server, what is set in the environment (``{url}`` is the server's), and what must be told."""
+    """A server, what the environment holds (``{url}``: the server's), and what must be told."""
 
     name: str
     cause: str
@@ -163,7 +163,13 @@ FAULTS = [
         tools=("git",),
     ),
     Fault(name="nobody listens", cause="origin-unreachable", server=_at("http://localhost:9")),
-    Fault(name="no such name", cause="name-not-resolved", server=_at("http://mirror.invalid")),
+    Fault(name="no such name", cause="name-not-resolved", server=_at("https://mirror.invalid")),
+    Fault(
+        name="index without TLS",
+        cause="index-not-trusted",
+        server=_at("http://mirror.invalid"),
+        tools=("pip",),
+    ),
     Fault(
         name="file of certificates missing",
         cause="ca-file-missing",
@@ -192,7 +198,11 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(remote, "_pause", lambda _: None)
     monkeypatch.setattr("qbuild.source.wheels.time.sleep", lambda _: None)
     for name in [*os.environ]:
-        if name.lower().endswith("_proxy") or name.startswith(("PIP_", "npm_config_", "SSL_CERT")):
+        if (
+            name.lower().endswith("_proxy")
+            or name.startswith(("PIP_", "npm_config_", "SSL_CERT"))
+            or (name.endswith("_CA_BUNDLE"))
+        ):
             monkeypatch.delenv(name)
     empty = tmp_path / "empty"
     empty.write_text("", encoding="utf-8")
@@ -250,8 +260,8 @@ def _npm(url: str, tmp_path: Path, ears: Ears) -> tuple[Cause | None, str]:
     words = [npm, "ci", "--ignore-scripts", "--cache", str(tmp_path / "cache"), f"--registry={url}"]
     done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode
-    lines = (done.stdout + done.stderr).splitlines()
-    return cause_of("\n".join(lines)), unfetched(lines).render()
+    error = unfetched((done.stdout + done.stderr).splitlines())
+    return error.cause, error.render()
 
 
 ASK = {"git": _git, "pip": _pip, "npm": _npm}
@@ -333,7 +343,8 @@ def test_a_plain_web_server_with_other_bytes_is_not_believed(tmp_path: Path) -> 
 def _files(folder: Path) -> Iterator[str]:
     """Hand out a folder as a plain web server does."""
     server = subprocess.Popen(
-        [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", folder],
+        [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1",
+         "--directory", str(folder)],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:

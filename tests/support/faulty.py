@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PAGE = b"<!DOCTYPE html><html><head><title>Hotel Wi-Fi login</title></head><body><form></form></body></html>"
+PAGE = b"<!DOCTYPE html><html><head><title>Hotel Wi-Fi login</title></head><form></form></html>"
 
 
 @dataclass

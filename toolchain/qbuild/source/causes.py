@@ -7,18 +7,28 @@ hotel wants a login. What they also said names the real cause; the doctor's tabl
 
 from __future__ import annotations
 
+import http.client
 import re
+import urllib.request
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from qbuild import resources
+from qbuild.errors import OriginError
 from qbuild.signatures import Signature, compact, signature
 
 TABLE: Final = "doctor/network.toml"
 
 _LONGEST: Final = 200
 """Characters of another program's line that a message repeats."""
+
+_PAGE_TIMEOUT_S: Final = 10.0
+_PAGE_MOST: Final = 1 << 16
+"""Bytes of a page that are looked at."""
+
+_FILE: Final = re.compile(r"""href=["']?[^"'>]+\.(?:whl|tar\.gz|tgz|zip)\b""")
+"""A link of an index page to a file."""
 
 _NOISE: Final = re.compile(r"^(?:npm (?:error|ERR!)|WARNING:|ERROR:|fatal:|error:|remote:)\s*")
 
@@ -43,6 +53,18 @@ class Cause:
 
     def __str__(self) -> str:
         return f"{self.found} ({self.said})" if self.said else self.found
+
+
+class UnfetchedError(OriginError):
+    """A program could not get what it was sent for.
+
+    Args:
+        cause: Why, where that is known.
+    """
+
+    def __init__(self, what: str, *, where: str, fix: str, cause: Cause | None) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.cause = cause
 
 
 def cause_of(said: str) -> Cause | None:
@@ -76,6 +98,30 @@ def known_cause(name: str, said: str = "") -> Cause:
     return next(_cause(row, said) for row, _ in _rows() if row["id"] == name)
 
 
+def page_instead(url: str) -> Cause | None:
+    """Look at an address: is what it gives a web page where files or data are expected?
+
+    Args:
+        url: What a program asked for in vain.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=_PAGE_TIMEOUT_S) as answer:  # noqa: S310
+            kind = answer.headers.get_content_type()
+            text = answer.read(_PAGE_MOST).decode("utf-8", "replace")
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    if kind != "text/html" or _FILE.search(text):
+        return None
+    title = re.search(r"<title[^>]*>([^<]{1,80})", text, re.IGNORECASE)
+    called = f" called {title[1].strip()!r}" if title else ""
+    return known_cause("html-instead", f"{without_password(url)} gives a page{called}")
+
+
+def without_password(url: str) -> str:
+    """Return a URL as messages may show it."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
+
+
 def remedy(causes: list[Cause | None], otherwise: str) -> str:
     """Return what to do about several failures: each remedy once; where none is known, the rest."""
     told = dict.fromkeys(cause.mend for cause in causes if cause is not None)
@@ -106,5 +152,5 @@ def _line(said: str, shows: str) -> str:
     for line in said.splitlines():
         if wanted in compact(line):
             plain = _NOISE.sub("", " ".join(line.split()))
-            return re.sub(r"(?<=://)[^/@\s]*@", "", plain)  # no password of an address
+            return without_password(plain)
     return ""

@@ -20,7 +20,7 @@ from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, StoreError
 from qbuild.recipe.config import is_url, load_config
 from qbuild.recipe.lock import SourcePin
-from qbuild.source.causes import Cause, remedy
+from qbuild.source.causes import Cause, remedy, without_password
 from qbuild.source.gitenv import run_git
 from qbuild.source.gitless import GET_GIT, have_git
 from qbuild.source.origins import (
@@ -35,7 +35,6 @@ from qbuild.source.origins import (
     init_bare,
     raise_if_disk,
     why_not,
-    without_password,
 )
 from qbuild.source.quarantine import Forged, Unusable
 from qbuild.source.remote import from_url

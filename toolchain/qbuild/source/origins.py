@@ -22,6 +22,7 @@ from qbuild.console import Reporter, Task
 from qbuild.errors import OriginError, StoreError
 from qbuild.recipe.lock import FilePin
 from qbuild.source import gitless
+from qbuild.source.causes import without_password
 from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.quarantine import (
     Forged,
@@ -262,11 +263,6 @@ def _read_ref(git_dir: Path, name: str) -> str | None:
         if re.fullmatch(r"[0-9a-f]{40}", text):
             return text
     raise Unusable(f"it has no branch or tag `{name}`")
-
-
-def without_password(url: str) -> str:
-    """Return a URL as messages may show it."""
-    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
 
 
 def progress_of(task: Task) -> Callable[[str], None]:

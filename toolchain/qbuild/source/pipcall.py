@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 from qbuild.console import Task
 from qbuild.errors import OriginError
 from qbuild.recipe.lock import FilePin, WheelPin
-from qbuild.source.causes import Cause, cause_of, known_cause
+from qbuild.source.causes import Cause, cause_of, page_instead
 
 _TAG = re.compile(r"(?P<python>[a-z0-9.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)")
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
@@ -98,7 +96,7 @@ def environment(scratch: Path) -> dict[str, str]:
     env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     env["PIP_NO_INPUT"] = "1"
     env["PIP_NO_COLOR"] = "1"
-    env["PIP_RETRIES"] = "1"
+    env["PIP_RETRIES"] = "0"  # pip would try again what cannot pass, too; qbuild knows which can
     env["PYTHONUNBUFFERED"] = "1"
     env["PYTHONIOENCODING"] = "utf-8"
     return env
@@ -143,8 +141,6 @@ def _pip_version() -> tuple[int, ...]:
 
 _LOCATION = re.compile(r"^\s*\* (https?://\S+)\s*$", re.MULTILINE)
 _NOTHING = re.compile(r"No matching distribution found|\(from versions: none\)")
-_PAGE_TIMEOUT_S = 10.0
-_PAGE_MOST = 1 << 16  # bytes of an index page that are looked at
 
 
 def index_of(output: str) -> str:
@@ -163,23 +159,7 @@ def why_pip_failed(output: str) -> Cause | None:
     if cause is not None and cause.id != "wheel-not-found":
         return cause
     found = _LOCATION.search(output)
-    if found and _NOTHING.search(output) and (title := _page_without_files(found[1])) is not None:
-        return known_cause("html-instead", f"{index_of(output)} gave a page {title}".strip())
-    return cause
-
-
-def _page_without_files(url: str) -> str | None:
-    """Return the title of a page that is HTML and lists no file; nothing for any other answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=_PAGE_TIMEOUT_S) as answer:  # noqa: S310
-            kind = answer.headers.get_content_type()
-            text = answer.read(_PAGE_MOST).decode("utf-8", "replace")
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
-    if kind != "text/html" or re.search(r"""href=["']?[^"'>]+\.(?:whl|tar\.gz|zip)\b""", text):
-        return None
-    title = re.search(r"<title[^>]*>([^<]{1,80})", text, re.IGNORECASE)
-    return f"called {title[1].strip()!r}" if title else ""
+    return (page_instead(found[1]) if found and _NOTHING.search(output) else None) or cause
 
 
 def last_error(output: str) -> str:

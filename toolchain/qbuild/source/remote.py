@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from qbuild.source.causes import Cause, cause_of, known_cause
+from qbuild.source.causes import Cause, cause_of, known_cause, page_instead, without_password
 from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.gitless import have_git
 from qbuild.source.origins import (
@@ -28,7 +28,6 @@ from qbuild.source.origins import (
     raise_if_disk,
     transfer,
     why_not,
-    without_password,
 )
 from qbuild.source.quarantine import Forged, Taken, Unusable
 
@@ -136,7 +135,8 @@ def _from_plain_server(url: str, commit: str, job: Job) -> FetchedSource:
         result = _fetch(url, commit, repo, job)
         if result.rc:
             raise_if_disk(result, repo)
-            raise _unusable(result)
+            page = page_instead(f"{url.rstrip('/')}/info/refs")
+            raise Unusable(str(page), page) if page else _unusable(result)
         packs = (repo / "objects").rglob("*")
         size = sum(path.stat().st_size for path in packs if path.is_file())
         return transfer(repo, Taken(bytes=size), without_password(url), commit, job)
@@ -242,14 +242,13 @@ def _reach(url: str) -> None:
     thread.join(REACH_TIMEOUT_S)
     if not outcome:
         said = f"{place[0]} did not answer within {REACH_TIMEOUT_S:.0f} s"
-        raise Unusable(said, _unreached(None, through))
+        raise _unreached(said, None, through)
     if (failure := outcome[0]) is not None:
         said = f"{place[0]} cannot be reached ({failure.strerror or failure})"
-        raise Unusable(said, _unreached(failure, through))
+        raise _unreached(said, failure, through)
 
 
-def _unreached(failure: OSError | None, through_proxy: bool) -> Cause:
-    if through_proxy:
-        return known_cause("proxy-unreachable")
+def _unreached(said: str, failure: OSError | None, through_proxy: bool) -> Unusable:
     name = "name-not-resolved" if isinstance(failure, socket.gaierror) else "origin-unreachable"
-    return known_cause(name)
+    cause = known_cause("proxy-unreachable" if through_proxy else name, said)
+    return Unusable(str(cause), cause)

@@ -18,13 +18,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qbuild import held, host
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, StoreError
 from qbuild.hashing import sha256_file
 from qbuild.recipe.lock import FilePin, WheelPin, normalise
+from qbuild.source.causes import Cause, UnfetchedError
 from qbuild.source.origins import disk_error
 from qbuild.source.pipcall import (
     environment,
@@ -36,27 +36,12 @@ from qbuild.source.pipcall import (
     why_pip_failed,
 )
 
-if TYPE_CHECKING:
-    from qbuild.source.causes import Cause
-
 TRIES = 3
 """How often a download is tried; the waits between are 1 s and 4 s."""
 
 
 class OtherBytesError(OriginError):
     """An origin has a file of the pinned name, but other bytes: it is refused, not skipped."""
-
-
-class UnfetchedError(OriginError):
-    """pip could not get a file.
-
-    Args:
-        cause: Why, where that is known.
-    """
-
-    def __init__(self, what: str, *, where: str, fix: str, cause: Cause | None) -> None:
-        super().__init__(what, where=where, fix=fix)
-        self.cause = cause
 
 
 _NETWORK = re.compile(
