@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import textwrap
 import urllib.request
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,7 @@ from qbuild.signatures import Signature, compact, signature
 
 TABLE: Final = "doctor/network.toml"
 
-_LONGEST: Final = 200
+_LONGEST: Final = 140
 """Characters of another program's line that a message repeats."""
 
 _PAGE_TIMEOUT_S: Final = 10.0
@@ -134,7 +135,7 @@ def _cause(row: dict[str, Any], said: str) -> Cause:
         found=row["found"],
         mend=row["mend"],
         passing=row.get("passing", False),
-        said=said[:_LONGEST],
+        said=textwrap.shorten(said, _LONGEST, placeholder=" …"),
     )
 
 

@@ -199,7 +199,8 @@ def _ask(
         done = True
     except Unusable as reason:
         reasons.append(Refusal(origin=shown, why=str(reason), cause=reason.cause))
-        job.reporter.warn(f"origin {shown} cannot deliver: {reason}")
+        why = reason.cause.found if reason.cause else reason
+        job.reporter.warn(f"origin {shown} cannot deliver: {why}")
         return None
     except Forged as reason:
         raise OriginError(
