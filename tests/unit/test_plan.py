@@ -212,3 +212,23 @@ def test_below_avx2_no_code_tests_the_processor_for_more(lock: Lock) -> None:
     entries = plan(lock, name="baseline")["configure"].inputs["cache"]
     assert entries["QBUILD_DEFINITIONS"] == "MA_DR_FLAC_NO_CPUID;MA_DR_FLAC_NO_SIMD"
     assert "QBUILD_DEFINITIONS" not in plan(lock)["configure"].inputs["cache"]
+
+
+@pytest.mark.parametrize("part", ["wrappers", "toolchain_file", "cache"])
+def test_whatever_calls_the_compiler_is_in_the_key(
+    lock: Lock, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flag in a wrapper changes every object, and no recipe or pin says so."""
+    from qbuild.toolchains.zig import Zig
+
+    before = plan(lock)
+    real = Zig.layout
+
+    def other(*args: object, **kwargs: object) -> object:
+        layout = real(*args, **kwargs)  # type: ignore[arg-type]
+        value = getattr(layout, part)
+        more = value + "#" if isinstance(value, str) else {**value, "x": ["-O0"]}
+        return dataclasses.replace(layout, **{part: more})
+
+    monkeypatch.setattr(Zig, "layout", other)
+    assert changed(before, plan(lock)) == LATE

@@ -34,7 +34,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="size",
         help="size: where the store lies and what it takes (default); prune: remove results, "
-        "which can be made again; verify: read every entry again and name the damaged ones",
+        "which can be made again; verify: read every entry again, name the damaged "
+        "ones and set them aside",
     )
     parser.add_argument(
         "--all", action="store_true", help="prune: fetched inputs and compiler caches, too"
@@ -45,7 +46,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Show, free or check the store.
 
     Raises:
-        StoreError: The store is no folder, or (verify) an entry is damaged.
+        StoreError: The store is no folder, or (verify) an entry was damaged.
     """
     root = store(args).root
     if root.exists() and not root.is_dir():
@@ -113,19 +114,25 @@ def _verify(args: argparse.Namespace, reporter: Reporter) -> int:
     with reporter.task("verify the store", total=len(entries), unit="items") as task:
         for number, entry in enumerate(entries, start=1):
             task.update(done=number, note=f"{entry.kind}/{entry.key[:12]}")
-            problem = home.damage(entry, thorough=True)
+            if not home.damage(entry, thorough=True):
+                continue
+            # Another run may be mending it just now: look again when it is ours alone.
+            with home.lock(entry.kind, entry.key, reporter):
+                problem = home.remove_damaged(entry.kind, entry.key)
             if problem:
                 bad.append({"kind": entry.kind, "key": entry.key, "problem": problem})
     if args.json:
         print_json({"entries": len(entries), "damaged": bad})
     else:
         for item in bad:
-            print(f"damaged: {item['kind']}/{item['key'][:12]}: {item['problem']}")
+            print(f"set aside: {item['kind']}/{item['key'][:12]}: {item['problem']}")
         print(f"{len(entries)} entries, {len(bad)} damaged")
     if bad:
         if args.json:
             return StoreError.exit_code
         raise StoreError(
-            f"{len(bad)} damaged entries", where=str(home.root), fix="they are made again when used"
+            f"{len(bad)} damaged {'entry' if len(bad) == 1 else 'entries'} set aside",
+            where=str(home.root / "damaged"),
+            fix="nothing: what is missing now is made again when it is needed",
         )
     return 0

@@ -6,7 +6,6 @@ compilers to ask for their versions, nothing else; a plan and its tests work on 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from qbuild import bounds
 from qbuild.cuda import table
 from qbuild.cuda.arch import CudaArch
 from qbuild.errors import ToolchainError
@@ -194,7 +194,7 @@ def unfit(path: str) -> str:
 def version_in_json(text: str) -> str:
     """Return the version in a toolkit's ``version.json``: nvcc's, else the toolkit's, else ""."""
     try:
-        data = json.loads(text)
+        data = bounds.load_json(text)
     except ValueError:
         return ""
     for name in ("cuda_nvcc", "cuda"):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbuild import resources, toml
+from qbuild import bounds, resources, toml
 from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
@@ -207,7 +207,7 @@ def _layers(path: Path) -> list[_Layer]:
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = bounds.read_bytes(path, bounds.TEXT).decode("utf-8-sig")
     except OSError as error:
         raise RecipeError(f"recipe cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError as error:

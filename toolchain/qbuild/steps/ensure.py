@@ -26,7 +26,7 @@ def ensure(
     Two runs that need the same step take turns: the second finds the first one's result.
     """
     process.check_stop()
-    entry = store.get(step.kind, step.key, reporter)
+    entry = store.sound(step.kind, step.key)
     if entry is None:
         with store.lock(step.kind, step.key, reporter):
             entry = store.get(step.kind, step.key, reporter)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from qbuild import host
 from qbuild.errors import StoreError
 from qbuild.steps.pinned import program
-from qbuild.store import link_tree, remove_tree, write_atomically
+from qbuild.store import link_tree, remove_tree, same_files, write_atomically
 from qbuild.toolchains.base import CUDA_TREE, Prepared, WorkTree
 
 if TYPE_CHECKING:
@@ -63,23 +63,28 @@ def lay_out(build: Builder, folder: Path) -> Work:
 
 
 def _link_source(build: Builder, folder: Path) -> None:
-    source = build.result("patch").path / "tree"
-    additions = {
-        place: path
-        for kind in build.plan.feeding()
-        for place, path in kind.in_source(build.result(kind.kind)).items()
-    }
+    """Fill ``src``, or keep it and what was built of it if it still holds what it should.
+
+    An unfinished tree may be days old, and may hold what an entry held that was damaged: its
+    files are hashed, as everything is that goes into a zip.
+    """
+    patched = build.result("patch")
+    parts = [(patched, "", patched.path / "tree")]
+    for kind in build.plan.feeding():
+        entry = build.result(kind.kind)
+        parts += [(entry, place, path) for place, path in kind.in_source(entry).items()]
     marker = folder / "src.complete"
     feeding = [build.plan[kind.kind].key for kind in build.plan.feeding()]
     stamp = build.plan["patch"].key + "".join(feeding)
     if marker.exists() and marker.read_text(encoding="utf-8") == stamp:
-        return
+        if all(same_files(entry, path, folder / "src" / place) for entry, place, path in parts):
+            return
+        build.reporter.warn("the unfinished build's source was damaged; building from the start")
     remove_tree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     # Links, not copies: a build only reads its source, and a file that it changed after all would
     # show as damage of the store's entry the next time.
-    link_tree(source, folder / "src")
-    for place, path in additions.items():
+    for _, place, path in parts:
         link_tree(path, folder / "src" / place)
     write_atomically(marker, stamp.encode())
 
