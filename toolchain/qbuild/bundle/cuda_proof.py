@@ -81,9 +81,10 @@ def prove(
     proofs: tuple[str, ...] = ()
     floor = driver_floor(toolkit, target, backend.report.compression)
     if provided:
-        cublas = versions[_CUBLAS_WHEEL]
+        if recipe.bundle.cublas == "bundled":
+            cublas = versions[_CUBLAS_WHEEL]
         candidate = Candidate(
-            version=cublas, libraries=tuple(read_library(each) for each in provided.values())
+            version=cublas or versions[_RUNTIME_WHEEL], libraries=tuple(read_library(each) for each in provided.values())
         )
         choice = runtime.choose([candidate], backend.symbols, archs, target=target, driver=promised)
         proofs = choice.proofs
