@@ -215,6 +215,7 @@ class Builder:
             unpacked,
             host=plan.tree.inputs["host"],
             target=plan.tree.inputs["target"],
+            cublas=plan.recipe.bundle.cublas != "none",
         )
         cache = self.store.root / "cache" / "zig"
         cache.mkdir(parents=True, exist_ok=True)

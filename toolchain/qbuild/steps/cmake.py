@@ -131,6 +131,7 @@ def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
         parse_archs(recipe.cuda.architectures),
         kv_types=recipe.cuda.kv_cache,
         peer_copy=recipe.cuda.peer_copy,
+        own_blas=recipe.bundle.cublas == "none",
         compiler=recipe.toolchain.name,
     )
 

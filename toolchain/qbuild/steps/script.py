@@ -236,22 +236,26 @@ def _cuda_tree(plan: Plan, out: _Shell, *, windows: bool) -> None:
     """Write what puts the folder together that clang takes for a CUDA installation."""
     assert plan.tree is not None
     host, target = "windows" if windows else "linux", str(plan.tree.inputs["target"])
+    cublas = plan.recipe.bundle.cublas != "none"
     out.note("The folder that clang takes for a CUDA installation (see docs/clang-cuda.md)")
     clang = next(w for w in plan.wheels if w.project == tree.CLANG_TIDY).version.split(".")[0]
     folders = [
-        *((f"tools/{project}/{source}", dest) for project, source, dest in tree.FOLDERS),
+        *(
+            (f"tools/{project}/{source}", dest)
+            for project, source, dest in tree.folders(cublas=cublas)
+        ),
         (f"tools/{tree.CLANG_TIDY}/clang_tidy/data/lib/clang/{clang}/include", "resource/include"),
         (out.path_in("PATCHES", "..", "toolchain", "cuda", "overlay"), "overlay"),
     ]
     for source, dest in folders:
         out.copy_folder(source, f"cuda/{dest}")
-    for project, source, dest in tree.files(host=host, target=target):
+    for project, source, dest in tree.files(host=host, target=target, cublas=cublas):
         out.copy_file(f"tools/{project}/{source}", f"cuda/{dest}")
     own = out.path_in("PATCHES", "..", "toolchain", "cuda", "fatbinary.c")
     zig = "tools/ziglang/ziglang/zig" + (".exe" if windows else "")
     command = tree.fatbinary_command(Path(zig), Path("cuda"), host=host)
     out.run(*(own if "fatbinary.c" in part else _slashes(part) for part in command.argv))
-    if target == "windows":
+    if target == "windows" and cublas:
         name = tree.IMPORTED[0]
         text = tree.definition_file(f"{name}.dll", tree.CUBLAS_FUNCTIONS)
         out.file(f"cuda/lib/{name}.def", text, literal=True)

@@ -56,7 +56,8 @@ class ClangCuda:
         )
         target = f"{recipe.target.os}-{recipe.target.arch}"
         programs = tuple(lock.wheel(project, host) for project in tree.HOST_WHEELS)
-        return (*programs, lock.wheel(tree.RUNTIME, target), self._cublas(recipe, lock, target))
+        cublas = () if recipe.bundle.cublas == "none" else (self._cublas(recipe, lock, target),)
+        return (*programs, lock.wheel(tree.RUNTIME, target), *cublas)
 
     def _cublas(self, recipe: Recipe, lock: Lock, target: str) -> WheelPin:
         pinned = lock.versions(tree.CUBLAS, target)
@@ -130,7 +131,10 @@ class ClangCuda:
         ]
         entries = flags.path_entries(
             compiler=f"{work}/tools/{wrapper_name(CUDA_WRAPPER)}",
-            libraries=[f"{cuda}/{name}" for name in tree.LINKED[recipe.target.os]],
+            libraries=[
+                f"{cuda}/{name}"
+                for name in tree.linked(recipe.target.os, cublas=recipe.bundle.cublas != "none")
+            ],
         )
         return Layout(
             wrappers={**base.wrappers, CUDA_WRAPPER: command},

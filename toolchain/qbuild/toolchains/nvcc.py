@@ -82,7 +82,7 @@ class Nvcc:
                 where=where,
                 fix='set toolchain.name = "clang-cuda", which needs neither',
             )
-        if recipe.bundle.cuda_runtime == "separate":
+        if not tree.provided(recipe):
             return ()
         version = self._chosen(recipe)[0].version
         if table.parse_version(version)[0] != tree.MAJOR:
@@ -94,6 +94,8 @@ class Nvcc:
                 "--set bundle.cuda_runtime=separate",
             )
         target = f"{recipe.target.os}-{recipe.target.arch}"
+        if recipe.bundle.cublas != "bundled":
+            return (lock.wheel(tree.RUNTIME, target),)
         pinned = lock.versions(tree.CUBLAS, target)
         cublas = runtime.planned(
             {pin.version: pin.size for pin in pinned},
