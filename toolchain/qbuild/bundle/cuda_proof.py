@@ -84,7 +84,8 @@ def prove(
         if recipe.bundle.cublas == "bundled":
             cublas = versions[_CUBLAS_WHEEL]
         candidate = Candidate(
-            version=cublas or versions[_RUNTIME_WHEEL], libraries=tuple(read_library(each) for each in provided.values())
+            version=cublas or versions[_RUNTIME_WHEEL],
+            libraries=tuple(read_library(each) for each in provided.values()),
         )
         choice = runtime.choose([candidate], backend.symbols, archs, target=target, driver=promised)
         proofs = choice.proofs

@@ -346,9 +346,7 @@ def _check_cuda(recipe: Recipe) -> None:
             )
         for key, usual in (("cuda_runtime", "bundled"), ("cublas", "bundled")):
             if getattr(recipe.bundle, key) != usual:
-                raise KeyProblem(
-                    ("bundle", key), "is about CUDA, and cuda.architectures is empty"
-                )
+                raise KeyProblem(("bundle", key), "is about CUDA, and cuda.architectures is empty")
         return
     _check_cublas(recipe)
     from qbuild.cuda.arch import parse_archs

@@ -187,8 +187,12 @@ def _libraries(plan: Plan, out: _Shell, binaries: str) -> None:
         out.copy_file(path, binaries)
     if isinstance(plan.toolchain, Msvc) and plan.recipe.cuda.architectures:
         folder = plan.toolchain.choice(plan.recipe).cuda_folder
-        out.note("Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and")
-        out.note(f"cublasLt64_*.dll belong beside them; they lie in {folder}\\bin.")
+        if plan.recipe.bundle.cublas == "none":
+            out.note("Where no CUDA toolkit is installed, cudart64_*.dll belongs beside them;")
+            out.note(f"it lies in {folder}\\bin.")
+        else:
+            out.note("Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and")
+            out.note(f"cublasLt64_*.dll belong beside them; they lie in {folder}\\bin.")
 
 
 def _web_ui(plan: Plan, out: _Shell, *, windows: bool) -> None:

@@ -56,8 +56,12 @@ class ClangCuda:
         )
         target = f"{recipe.target.os}-{recipe.target.arch}"
         programs = tuple(lock.wheel(project, host) for project in tree.HOST_WHEELS)
-        cublas = () if recipe.bundle.cublas == "none" else (self._cublas(recipe, lock, target),)
-        return (*programs, lock.wheel(tree.RUNTIME, target), *cublas)
+        cudart = lock.wheel(tree.RUNTIME, target)
+        if recipe.bundle.cublas == "none":
+            promised = recipe.cuda.driver or None
+            runtime.check_driver(cudart.version, target=recipe.target.os, driver=promised)
+            return (*programs, cudart)
+        return (*programs, cudart, self._cublas(recipe, lock, target))
 
     def _cublas(self, recipe: Recipe, lock: Lock, target: str) -> WheelPin:
         pinned = lock.versions(tree.CUBLAS, target)

@@ -53,6 +53,7 @@ class Nvcc:
             toolkit.capture(),
             parse_archs(recipe.cuda.architectures),
             where=f"recipe {recipe.name}: toolchain.name = nvcc",
+            cublas=recipe.bundle.cublas != "none",
         )
 
     def programs(self, recipe: Recipe) -> dict[str, str]:
