@@ -191,6 +191,6 @@ rem Configure and compile
 if not %ERRORLEVEL%==0 exit /b 1
 "tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench
 if not %ERRORLEVEL%==0 exit /b 1
-rem Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and
-rem cublasLt64_*.dll belong beside them; they lie in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9\bin.
+rem Where no CUDA toolkit is installed, cudart64_*.dll belongs beside them;
+rem it lies in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9\bin.
 rem The binaries lie in build/bin.

@@ -216,6 +216,6 @@ if not %ERRORLEVEL%==0 exit /b 1
 if not exist "build\bin\Release" mkdir "build\bin\Release"
 copy /y "tools\msvc-runtime\Scripts\vcruntime140_1.dll" "build\bin\Release\" >nul
 if not %ERRORLEVEL%==0 exit /b 1
-rem Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and
-rem cublasLt64_*.dll belong beside them; they lie in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9\bin.
+rem Where no CUDA toolkit is installed, cudart64_*.dll belongs beside them;
+rem it lies in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.9\bin.
 rem The binaries lie in build/bin/Release.
