@@ -68,7 +68,7 @@ CUBLAS_FUNCTIONS: Final = (
 )  # fmt: skip
 """What ggml-cuda imports at the pin, read from the finished ``ggml-cuda.dll``."""
 
-FOLDERS: Final = (
+FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
     (NVCC, "nvidia/cuda_nvcc/include", "include"),
     (RUNTIME, "nvidia/cuda_runtime/include", "include"),
     (CCCL, "nvidia/cuda_cccl/include", "include"),
