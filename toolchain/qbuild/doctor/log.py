@@ -46,10 +46,6 @@ _PREFIX: Final = re.compile(
 )
 
 
-_PASSED: Final = re.compile(r"^warning: origin \S+.* cannot deliver: .*")
-"""qbuild's own word about an origin, after which it asks the next; if none delivers it says so."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LogHit:
     """A signature seen in a log.
@@ -74,7 +70,7 @@ class LogText:
 
     def __init__(self, text: str) -> None:
         self.lines = _lines(text)
-        self.plain = [_PASSED.sub("", _PREFIX.sub("", line)) for line in self.lines]
+        self.plain = [_PREFIX.sub("", line) for line in self.lines]
         parts = [compact(line) for line in self.plain]
         self._starts: list[int] = []
         total = 0
