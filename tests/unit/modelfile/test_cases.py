@@ -54,14 +54,14 @@ def renamed(old: str, new: str, made: Make) -> Make:
     return make
 
 
-def projector(width: int, name: str = "mmproj-m.gguf", **more: Any) -> Make:
-    keys = {
-        "general.architecture": "clip",
-        "clip.projector_type": "qwen3vl_merger",
-        "clip.vision.projection_dim": width,
-    } | more
-    tensors: g.Tensors = [("mm.2.weight", (512, width), "f16"), ("mm.2.bias", (width,), "f32")]
-    return lambda folder: g.write(folder / name, keys, tensors)
+def projector(
+    width: int, name: str = "mmproj-m.gguf", *, without: str = "", deepstack: int = 0, **more: Any
+) -> Make:
+    def make(folder: Path) -> Path:
+        keys, tensors = g.projector(width, deepstack=deepstack, **more)
+        return g.write(folder / name, keys, [each for each in tensors if each[0] != without])
+
+    return make
 
 
 VISION = {
