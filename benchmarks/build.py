@@ -22,13 +22,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qbuild import host, resources
-from qbuild.builder import Builder
 from qbuild.cli.common import store as user_store
 from qbuild.console import Plain, Silent
-from qbuild.lock import load_lock
-from qbuild.options import BuildOptions
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.builder import Builder
+from qbuild.steps.options import BuildOptions
+from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store, remove_tree
 
 PAIRS = 5
@@ -79,7 +79,7 @@ def overhead(home: Store) -> None:
             work=work,
             cache_dir=home.root / "cache",
         )
-        from qbuild.cmake import init_cache
+        from qbuild.steps.cmake import init_cache
 
         (work / "toolchain.cmake").write_text(layout.toolchain_file)
         (work / "cache.cmake").write_text(init_cache(plan.configure.inputs["cache"]))

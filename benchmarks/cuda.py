@@ -22,15 +22,15 @@ from pathlib import Path
 
 from qbuild import host, resources
 from qbuild.binary import fatbin
-from qbuild.builder import Builder
 from qbuild.cli.common import store as user_store
 from qbuild.console import Plain
 from qbuild.cuda import flags
 from qbuild.cuda.arch import CudaArch, parse_archs
-from qbuild.lock import load_lock
-from qbuild.options import BuildOptions
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.builder import Builder
+from qbuild.steps.options import BuildOptions
+from qbuild.steps.plan import Plan, make_plan
 
 # Upstream's list for CUDA 12.9 (ggml/src/ggml-cuda/CMakeLists.txt at the pin).
 UPSTREAM = (

@@ -12,16 +12,16 @@ import argparse
 import sys
 
 from qbuild import host, resources
-from qbuild.builder import Builder
-from qbuild.bundling import _cuda_compiler
 from qbuild.cli.common import cuda_archs
 from qbuild.cli.common import store as user_store
 from qbuild.console import Plain
 from qbuild.errors import QbuildError
-from qbuild.lock import load_lock
-from qbuild.options import BuildOptions
-from qbuild.plan import make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.builder import Builder
+from qbuild.steps.bundle import _cuda_compiler
+from qbuild.steps.options import BuildOptions
+from qbuild.steps.plan import make_plan
 
 PROGRAMS = ("test-backend-ops", "llama-bench")
 

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from goldens import goldens
 
-from qbuild.ci import github, gitlab
 from qbuild.doctor import schema as doctor_schema
+from qbuild.extras.ci import github, gitlab
 from qbuild.recipe import schema
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from qbuild import resources
 from qbuild.errors import QbuildError
-from qbuild.lock import load_lock
-from qbuild.msvc.facts import load_facts
-from qbuild.plan import make_plan
 from qbuild.recipe.load import load_recipe
-from qbuild.script import render
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.plan import make_plan
+from qbuild.steps.script import render
+from qbuild.toolchains.visual_studio.installed import load_facts
 
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "tests" / "data" / "msvc"

@@ -10,8 +10,8 @@ import pytest
 
 from qbuild import host, resources
 from qbuild.console import Plain
-from qbuild.lock import load_lock
-from qbuild.plan import wheel_step
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.plan import wheel_step
 from qbuild.store import Store, link_tree
 from support import small_project
 
@@ -25,7 +25,7 @@ def _user_store() -> Store:
 
 def _offer_zig() -> None:
     """Name the pinned compiler, and a cache it may fill, to the tests that compile something."""
-    from qbuild.inputs import fetch_wheel
+    from qbuild.steps.pinned import fetch_wheel
 
     store = _user_store()
     wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
@@ -47,7 +47,7 @@ def user_store() -> Store:
 @pytest.fixture(scope="session")
 def tool_wheels(user_store: Store) -> list[Path]:
     """Store entries of the pinned cmake and ninja, fetched when missing."""
-    from qbuild.inputs import fetch_wheel
+    from qbuild.steps.pinned import fetch_wheel
 
     lock = load_lock(resources.lockfile())
     entries = []

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.ci.jobs import workflows
-from qbuild.ci.matrix import entries
-from qbuild.ci.model import Checkout, Download, Job, Run, Upload, Workflow
-from qbuild.ci.run import instances, run
 from qbuild.errors import PipelineError
+from qbuild.extras.ci.jobs import workflows
+from qbuild.extras.ci.matrix import entries
+from qbuild.extras.ci.pipeline import Checkout, Download, Job, Run, Upload, Workflow
+from qbuild.extras.ci.run import instances, run
 from qbuild.recipe.model import Recipe, Target, Toolchain
 
 pytestmark = pytest.mark.integration
@@ -46,7 +46,7 @@ def test_the_committed_workflows_are_clean() -> None:
 
 
 def test_workflows_with_native_jobs_are_clean_and_a_fault_is_noticed(tmp_path: Path) -> None:
-    from qbuild.ci.github import workflow_text
+    from qbuild.extras.ci.github import workflow_text
 
     native = Recipe(
         name="studio",

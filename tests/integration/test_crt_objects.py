@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import crt
 from qbuild.binary.coff import read_coff
 from qbuild.recipe.model import Runtime
+from qbuild.toolchains import crt
 
 pytestmark = pytest.mark.integration
 

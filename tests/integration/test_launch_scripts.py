@@ -17,12 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import tiny_gguf
-from qbuild.launch.scripts import extra_files
-from qbuild.launch.services import watchdog
+from qbuild.bundle.launch.scripts import extra_files
+from qbuild.extras.services import watchdog
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store
-from qbuild.verify import wine
+from qbuild.verify import tiny_gguf, wine
 
 pytestmark = pytest.mark.integration
 

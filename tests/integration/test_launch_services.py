@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.launch.services import nginx_site, systemd_unit
+from qbuild.extras.services import nginx_site, systemd_unit
 from qbuild.recipe.load import load_recipe
 
 pytestmark = pytest.mark.integration

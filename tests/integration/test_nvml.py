@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.detect import nvml
+from qbuild.doctor.detect import nvml
 
 pytestmark = pytest.mark.integration
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake, host, openblas, resources
+from qbuild import host, resources
 from qbuild.console import Plain
-from qbuild.inputs import fetch_wheel
-from qbuild.lock import load_lock
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps import cmake, openblas
+from qbuild.steps.pinned import fetch_wheel
 from qbuild.store import Store
 from qbuild.toolchains.zig import Zig
 from qbuild.verify import wine

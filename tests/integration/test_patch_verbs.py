@@ -10,11 +10,11 @@ import pytest
 from qbuild.cli import main
 from qbuild.cli import patch as cli
 from qbuild.errors import PatchError, UsageError
-from qbuild.gitenv import run_git
 from qbuild.patches import apply_series, load_series
 from qbuild.patches.export import edit_series, refresh, replace_series
 from qbuild.patches.rebase import instructions, rebase_series
 from qbuild.patches.status import UNKNOWN, drift, series_status
+from qbuild.source.gitenv import run_git
 from support.patch_lab import Lab, numbered
 
 pytestmark = pytest.mark.integration

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from qbuild.errors import PatchError
-from qbuild.gitenv import run_git
 from qbuild.patches import SeriesError, apply_series, load_series
+from qbuild.source.gitenv import run_git
 from support.patch_lab import Lab, numbered, write_series
 
 pytestmark = pytest.mark.integration
@@ -405,11 +405,11 @@ def test_by_hand_and_by_qbuild_on_the_real_pin(
 ) -> None:
     """git am of each series that ships, in order, gives qbuild's tree; needs a filled store."""
     from qbuild import resources
-    from qbuild.lock import load_lock
     from qbuild.patches import known_series
     from qbuild.patches.apply import run_series, scratch
     from qbuild.patches.export import requirements
-    from qbuild.plan import SOURCE_FORMAT
+    from qbuild.recipe.lock import load_lock
+    from qbuild.steps.plan import SOURCE_FORMAT
     from qbuild.store import step_key
 
     store = request.getfixturevalue("user_store")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake
+from qbuild.steps import cmake
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from qbuild.report import collect, render
+from qbuild.extras.report import collect, render
 from qbuild.store import Store
 from support import report_zips
 from support.chromium import PATIENCE_MS, chromium, page_of

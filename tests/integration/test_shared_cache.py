@@ -18,8 +18,8 @@ import pytest
 
 from qbuild import host, resources
 from qbuild.console import Plain
-from qbuild.inputs import fetch_wheel
-from qbuild.lock import load_lock
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.pinned import fetch_wheel
 from qbuild.store import Store, link_tree
 from support import services, small_project
 from support.small_project import UNITS, SmallProject

@@ -52,7 +52,7 @@ def test_the_program_in_the_zip_prints_the_pinned_commit(
     zip_path = tmp_path / "dist" / small.zip_name
     assert sha(zip_path) == wanted
     assert (tmp_path / "dist" / f"{small.zip_name}.sha256").read_text().split()[0] == wanted
-    from qbuild.unpack import open_zip
+    from qbuild.binary.zip_reader import open_zip
 
     with open_zip(zip_path) as view:
         view.extract_to(tmp_path / "out")
@@ -401,7 +401,7 @@ def test_the_printed_script_builds_the_very_binary_of_the_zip(
     }
     done = run(["sh", "build.sh"], cwd=folder, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    from qbuild.unpack import open_zip
+    from qbuild.binary.zip_reader import open_zip
 
     with open_zip(tmp_path / "dist" / small.zip_name) as view:
         shipped = view.read("llama-cli")

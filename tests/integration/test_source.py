@@ -22,13 +22,13 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import gitenv
 from qbuild.cli import main
 from qbuild.console import Silent
 from qbuild.errors import LockError, OriginError, StoreError
-from qbuild.gitenv import run_git
-from qbuild.lock import GIT_DIR, FilePin, SourcePin, load_lock
-from qbuild.source import checkout_tree, fetch_commit, fetch_source
+from qbuild.recipe.lock import GIT_DIR, FilePin, SourcePin, load_lock
+from qbuild.source import gitenv
+from qbuild.source.fetch import checkout_tree, fetch_commit, fetch_source
+from qbuild.source.gitenv import run_git
 
 pytestmark = pytest.mark.integration
 
@@ -780,7 +780,7 @@ def test_url_without_the_commit(lab: Lab, pristine: Lab) -> None:
 def test_url_without_the_repository(
     lab: Lab, pristine: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qbuild.remote._pause", lambda _: None)
+    monkeypatch.setattr("qbuild.source.remote._pause", lambda _: None)
     ears = Ears()
     with daemon(lab.root) as url:
         fetch(lab, f"{url}/none", pristine.clone, reporter=ears)
@@ -791,7 +791,7 @@ def test_url_without_the_repository(
 def test_url_that_lies(
     make: Callable[[Lab], object], lab: Lab, pristine: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qbuild.remote._pause", lambda _: None)
+    monkeypatch.setattr("qbuild.source.remote._pause", lambda _: None)
     make(lab)
     serve(lab)
     with daemon(lab.root) as url, pytest.raises(OriginError, match="refused") as caught:
@@ -806,7 +806,7 @@ def test_silent_server_is_left_in_time(
         time.sleep(3)
         raise OSError
 
-    monkeypatch.setattr("qbuild.remote.REACH_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("qbuild.source.remote.REACH_TIMEOUT_S", 0.5)
     monkeypatch.setattr(socket, "create_connection", hang)
     ears = Ears()
     started = time.monotonic()

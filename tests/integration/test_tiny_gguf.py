@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import tiny_gguf
 from qbuild.errors import VerifyError
+from qbuild.verify import tiny_gguf
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import tiny_gguf
-from qbuild.sandbox import Limits
-from qbuild.verify import runners, steps, wine
-from qbuild.verify.model import Check
+from qbuild.verify import runners, tiny_gguf, trials, wine
 from qbuild.verify.run import run_checks, run_zip
-from qbuild.verify.steps import Wanted
+from qbuild.verify.sandbox import Limits
+from qbuild.verify.trials import Wanted
+from qbuild.verify.verdict import Check
 from support.verify_zips import COMMIT
 
 pytestmark = [
@@ -132,7 +131,7 @@ def test_options_that_patches_add_are_in_the_help(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "_SECONDS", 2.0)
+    monkeypatch.setattr(trials, "_SECONDS", 2.0)
     check = native(stand_ins(tmp_path, sleep=600))["run.native.generate"]
     assert check.status == "failed"
     assert "llama-cli was stopped after 2 s" in check.details[0]

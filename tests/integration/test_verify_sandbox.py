@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import sandbox
 from qbuild.errors import VerifyError
-from qbuild.sandbox import Limits
+from qbuild.verify import sandbox
+from qbuild.verify.sandbox import Limits
 
 pytestmark = [
     pytest.mark.integration,
@@ -167,10 +167,10 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 def test_nothing_outlives_qbuild(tmp_path: Path, number: signal.Signals) -> None:
     code = textwrap.dedent(DAEMON.format(then="time.sleep(600)"))
     driver = (
-        "import sys, pathlib; from qbuild import sandbox\n"
+        "import sys, pathlib; from qbuild.verify import sandbox\n"
         f"sandbox.run([sys.executable, '-c', {code!r}], scratch=pathlib.Path({str(tmp_path)!r}))"
     )
-    package = str(Path(sandbox.__file__).parent.parent)
+    package = str(Path(sandbox.__file__).parents[2])
     parent = subprocess.Popen(
         [sys.executable, "-c", driver],
         env={**os.environ, "PYTHONPATH": package},

@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 
 from integration.test_toolcalls_server import serving, setting
-from qbuild import host, resources, webui
-from qbuild.builder import Builder
+from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.errors import OriginError
-from qbuild.lock import load_lock
-from qbuild.options import BuildOptions
-from qbuild.plan import make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps import web_ui
+from qbuild.steps.builder import Builder
+from qbuild.steps.options import BuildOptions
+from qbuild.steps.plan import make_plan
 from qbuild.store import Store
 from support.chromium import chromium, page_of
 
@@ -55,10 +56,10 @@ def test_a_registry_that_does_not_answer(
     dest = tmp_path / "entry"
     dest.mkdir()
     with pytest.raises(OriginError, match=r"could not fetch the packages.*ECONNREFUSED") as caught:
-        webui.fetch_packages(
+        web_ui.fetch_packages(
             dest,
             node=make._node(),
-            source=make.patch().path / "tree" / webui.SOURCE,
+            source=make.patch().path / "tree" / web_ui.SOURCE,
             offline=False,
             reporter=Plain(),
         )
@@ -76,10 +77,10 @@ def test_two_builds_of_the_ui_are_the_same_bytes(user_store: Store, tmp_path: Pa
     work.mkdir()
     again = tmp_path / "again"
     again.mkdir()
-    webui.build(
+    web_ui.build(
         again,
         node=make._node(),
-        source=make.patch().path / "tree" / webui.SOURCE,
+        source=make.patch().path / "tree" / web_ui.SOURCE,
         packages=npm.path,
         name=step.inputs["name"],
         work=work / "w",
@@ -93,7 +94,7 @@ def test_two_builds_of_the_ui_are_the_same_bytes(user_store: Store, tmp_path: Pa
 
 def digests(folder: Path) -> dict[str, str]:
     """Return name → sha256 of the UI's files and of its licence texts."""
-    files = [*(folder / "dist").rglob("*"), folder / webui.LICENCES]
+    files = [*(folder / "dist").rglob("*"), folder / web_ui.LICENCES]
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import wheels
 from qbuild.cli import main
 from qbuild.console import Silent
 from qbuild.errors import ArchiveError, OriginError, QbuildError, StoreError
-from qbuild.lock import FilePin, WheelPin, load_lock
-from qbuild.wheels import check_room, fetch_file, latest, resolve, unpack_wheel
+from qbuild.recipe.lock import FilePin, WheelPin, load_lock
+from qbuild.source import wheels
+from qbuild.source.wheels import check_room, fetch_file, latest, resolve, unpack_wheel
 
 pytestmark = pytest.mark.integration
 

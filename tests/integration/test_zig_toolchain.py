@@ -10,9 +10,9 @@ import pytest
 from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.errors import ToolchainError
-from qbuild.inputs import fetch_wheel
-from qbuild.lock import load_lock
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.pinned import fetch_wheel
 from qbuild.store import Store
 from qbuild.toolchains import zig
 

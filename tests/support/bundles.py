@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qbuild.facts import (
+from qbuild.bundle.facts import (
     BundleFacts,
     InputFile,
     PatchFacts,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qbuild.modelfile.tables import types_by_name
-from qbuild.tiny_gguf import byte_tokens
+from qbuild.verify.tiny_gguf import byte_tokens
 
 Tensors = list[tuple[str, tuple[int, ...], str]]
 Keys = dict[str, Any]

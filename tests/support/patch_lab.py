@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from qbuild.gitenv import run_git
+from qbuild.source.gitenv import run_git
 
 WHO = {
     "GIT_AUTHOR_NAME": "Ada",

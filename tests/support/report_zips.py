@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from qbuild.bundle import make_bundle
-from qbuild.facts import PatchFacts, SeriesFacts
+from qbuild.bundle.facts import PatchFacts, SeriesFacts
+from qbuild.bundle.make import make_bundle
 from qbuild.hashing import sha256_file
 from qbuild.recipe.isa import switches
 from qbuild.recipe.model import Build, Os

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qbuild.archive import ZipEntry, write_zip
-from qbuild.manifest import Manifest, ManifestFile
+from qbuild.binary.zip_writer import ZipEntry, write_zip
+from qbuild.bundle.manifest import Manifest, ManifestFile
 from qbuild.verify import verify_zip
-from qbuild.verify.model import Check, Verdict
+from qbuild.verify.verdict import Check, Verdict
 
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
 TREE = "b2da53584951ec8aa40680229509a6646a637560"
@@ -28,6 +28,7 @@ class Made:
     recipe: str = "avx2"
     name: str = ""
     glibc: str = "2.28"
+    variants: dict[str, list[str]] | None = None
     files: dict[str, bytes] = field(default_factory=dict)
     series: list[dict[str, Any]] = field(default_factory=list)
     features: dict[str, Any] = field(default_factory=dict)
@@ -51,6 +52,8 @@ class Made:
         target: dict[str, Any] = {"os": self.os, "arch": "x86_64", "cpu": self.cpu, "isa": []}
         if self.os == "linux":
             target["glibc"] = self.glibc
+        if self.variants is not None:
+            target["variants"] = self.variants
         features = {"linkage": "shared", **self.features}
         made = Manifest(
             schema=1,
@@ -69,7 +72,8 @@ class Made:
         return json.dumps(data).encode()
 
     def provenance(self, files: Mapping[str, bytes]) -> bytes:
-        target = {"os": self.os, "arch": "x86_64", "cpu": self.cpu, "isa": [], "glibc": self.glibc}
+        target = {"os": self.os, "arch": "x86_64", "cpu": self.cpu, "isa": [], "glibc": self.glibc,
+                  "variants": self.variants is not None}  # fmt: skip
         recipe = {
             "name": self.recipe, "target": target,
             "build": {"options": {}, "linkage": self.features.get("linkage", "shared")},

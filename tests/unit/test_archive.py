@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qbuild import archive
-from qbuild.archive import ZipEntry, open_zip, write_aside, write_sha256, write_zip
+from qbuild.binary import zip_writer
+from qbuild.binary.names import _DEVICES
+from qbuild.binary.zip_writer import ZipEntry, open_zip, write_aside, write_sha256, write_zip
 from qbuild.errors import ArchiveError
 from qbuild.hashing import sha256_file
-from qbuild.names import _DEVICES
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 40
 
@@ -47,7 +47,7 @@ def test_tiny_zip_has_the_golden_bytes(tmp_path: Path) -> None:
     assert written.sha256 == TINY_SHA256
     assert written.sha256 == hashlib.sha256(written.path.read_bytes()).hexdigest()
     assert written.size == written.path.stat().st_size
-    assert archive.FORMAT == 1
+    assert zip_writer.FORMAT == 1
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_an_empty_zip_is_a_zip(tmp_path: Path) -> None:
 def test_large_files_are_stored_without_loading_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "DEFLATE_LIMIT", 1000)
+    monkeypatch.setattr(zip_writer, "DEFLATE_LIMIT", 1000)
     big = tmp_path / "big"
     big.write_bytes(TEXT)
     path = write_zip(tmp_path / "x.zip", [ZipEntry(name="big", source=big)]).path
@@ -126,24 +126,24 @@ def test_large_files_are_stored_without_loading_them(
 
 def test_headers_beyond_four_gigabytes_use_zip64() -> None:
     size = (1 << 32) + 5
-    record = archive._Record(
+    record = zip_writer._Record(
         name=b"big", method=0, crc=1, packed=size, size=size, offset=0, mode=0o100644
     )
-    local, central = archive._local_header(record), archive._central_header(record)
+    local, central = zip_writer._local_header(record), zip_writer._central_header(record)
     assert local[4:6] == struct.pack("<H", 45)
     assert struct.pack("<2H2Q", 1, 16, size, size) in local
     assert struct.pack("<2H2Q", 1, 16, size, size) in central
-    late = archive._Record(
+    late = zip_writer._Record(
         name=b"late", method=0, crc=1, packed=5, size=5, offset=size, mode=0o100644
     )
-    assert archive._central_header(late).endswith(b"late" + struct.pack("<2HQ", 1, 8, size))
-    assert archive._local_header(late).endswith(b"late")
+    assert zip_writer._central_header(late).endswith(b"late" + struct.pack("<2HQ", 1, 8, size))
+    assert zip_writer._local_header(late).endswith(b"late")
 
 
 def test_zip64_end_records_are_read_by_both_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "_U16", 3)  # four members are now "too many" for the old record
+    monkeypatch.setattr(zip_writer, "_U16", 3)  # four members are now "too many" for the old record
     path = tmp_path / "x.zip"
     write_zip(path, TINY)
     data = bytearray(path.read_bytes())

@@ -17,8 +17,8 @@ from qbuild.errors import StoreError
 from qbuild.store import Store
 
 if TYPE_CHECKING:
-    from qbuild.plan import Plan
-    from qbuild.verify.model import Verdict
+    from qbuild.steps.plan import Plan
+    from qbuild.verify.verdict import Verdict
 
 LONG = "a" * 300
 NESTED = "a = " + "[" * 100_000
@@ -136,7 +136,7 @@ def test_progress_that_nobody_reads_does_not_end_a_build(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("place", ["file", "file/below", LONG])
 def test_an_output_folder_that_cannot_be_one_is_named(place: str, tmp_path: Path) -> None:
     from qbuild.cli.build import deliver
-    from qbuild.options import Record
+    from qbuild.steps.options import Record
 
     (tmp_path / "file").write_text("x")
     source = tmp_path / "source.zip"

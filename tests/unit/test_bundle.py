@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import pytest
 
-from qbuild import bundle
-from qbuild.archive import open_zip
-from qbuild.bundle import BundleResult, ExtraFile, make_bundle
+from qbuild.binary.zip_writer import open_zip
+from qbuild.bundle import make as bundle
+from qbuild.bundle.facts import BundleFacts
+from qbuild.bundle.make import BundleResult, ExtraFile, make_bundle
+from qbuild.bundle.manifest import Manifest, compare, read_manifest
 from qbuild.errors import BundleError
-from qbuild.facts import BundleFacts
-from qbuild.manifest import Manifest, compare, read_manifest
 from qbuild.recipe.model import Build
 from support.bundles import FACTS, facts, source_tree, write_tree, zig_wheel
 from support.tiny_pe import make_pe

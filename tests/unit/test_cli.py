@@ -171,8 +171,8 @@ def test_a_listing_imports_no_heavy_library(capsys: pytest.CaptureFixture[str]) 
 
 def test_no_recipe_means_the_one_that_fits_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     import qbuild.cli.build as build
-    from qbuild import detect
-    from qbuild.detect import Recommendation
+    from qbuild.doctor import detect
+    from qbuild.doctor.detect import Recommendation
 
     seen = {}
 
@@ -194,7 +194,7 @@ def test_no_recipe_means_the_one_that_fits_this_machine(monkeypatch: pytest.Monk
 
 
 def test_a_failed_log_is_explained_by_the_doctor() -> None:
-    from qbuild.ninja import advice
+    from qbuild.steps.ninja import advice
 
     text = advice("c++: fatal error: Killed signal terminated program cc1plus\n")
     assert text is not None and "memory" in text

@@ -9,7 +9,7 @@ import pytest
 
 from qbuild.binary.elf import read_elf
 from qbuild.binary.pe import Forward, read_pe
-from qbuild.closure import Closure, load_table, resolve
+from qbuild.bundle.closure import Closure, load_table, resolve
 from support.tiny_elf import make_elf
 from support.tiny_pe import make_pe
 

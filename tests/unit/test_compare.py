@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.archive import ZipEntry, write_zip
-from qbuild.compare import compare_members, compare_zips
+from qbuild.binary.zip_writer import ZipEntry, write_zip
+from qbuild.verify.compare import compare_members, compare_zips
 
 
 def make(path: Path, files: dict[str, bytes]) -> Path:

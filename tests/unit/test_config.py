@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.config import Config, config_path, is_url, load_config, parse_config, source_origins
 from qbuild.errors import UsageError
+from qbuild.recipe.config import (
+    Config,
+    config_path,
+    is_url,
+    load_config,
+    parse_config,
+    source_origins,
+)
 
 
 def test_missing_file_is_an_empty_one(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import crt
 from qbuild.binary.coff import read_coff
 from qbuild.binary.pe import PeImage, read_pe
 from qbuild.cli.main import run
 from qbuild.errors import BundleError, ToolchainError
 from qbuild.recipe.model import Runtime
+from qbuild.toolchains import crt
 from support.tiny_coff import make_import, make_library, make_object, make_private_object
 from support.tiny_pe import make_pe
 

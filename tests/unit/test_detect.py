@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 
 from qbuild.cli.main import run
-from qbuild.detect import nvml, recommend
-from qbuild.detect.hardware import nvidia_driver_version, parse_cpuinfo
-from qbuild.detect.levels import LEVELS, NEEDS, flags_from_windows, level_of_flags, missing_for
-from qbuild.detect.recommend import rules
-from qbuild.doctor.facts import CpuFacts, Facts, GpuFacts, parse_facts
+from qbuild.doctor.detect import nvml, recommend
+from qbuild.doctor.detect.hardware import nvidia_driver_version, parse_cpuinfo
+from qbuild.doctor.detect.levels import (
+    LEVELS,
+    NEEDS,
+    flags_from_windows,
+    level_of_flags,
+    missing_for,
+)
+from qbuild.doctor.detect.recommend import rules
+from qbuild.doctor.machine_facts import CpuFacts, Facts, GpuFacts, parse_facts
 from qbuild.recipe.load import known_recipes
 
 MACHINES: list[dict[str, Any]] = tomllib.loads(

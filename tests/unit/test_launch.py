@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from qbuild import resources
-from qbuild.cli.main import run
-from qbuild.errors import BundleError, RecipeError, UsageError
-from qbuild.launch.check import check_flags
-from qbuild.launch.options import (
+from qbuild.bundle.launch.check import check_flags
+from qbuild.bundle.launch.options import (
     help_problems,
     holds_options,
     instead_of,
     options_in_data,
     parse_help,
 )
-from qbuild.launch.profile import Setting, command, profiles_of, settings
-from qbuild.launch.scripts import extra_files
-from qbuild.launch.services import nginx_site, server_profile, systemd_unit, watchdog
+from qbuild.bundle.launch.profile import Setting, command, profiles_of, settings
+from qbuild.bundle.launch.scripts import extra_files
+from qbuild.cli.main import run
+from qbuild.errors import BundleError, RecipeError, UsageError
+from qbuild.extras.services import nginx_site, server_profile, systemd_unit, watchdog
 from qbuild.recipe.load import as_dict, known_recipes, load_recipe
 from qbuild.recipe.model import Recipe
 from qbuild.verify.launch import launch_check, launch_steps
@@ -171,14 +171,14 @@ def test_the_file_of_settings_explains_itself_and_offers_what_is_off() -> None:
 
 
 def test_the_bundle_key_knows_every_template() -> None:
-    from qbuild import plan
+    from qbuild.steps import plan
 
     folder = resources.data_dir() / "launch"
     used = {f"launch/{path.name}" for path in folder.iterdir()} - {
         "launch/service.systemd", "launch/watchdog.bat", "launch/nginx.conf"
     }  # fmt: skip
     assert used <= set(plan._BUNDLE_TABLES)
-    code = Path(plan.__file__).parent
+    code = Path(resources.__file__).parent
     for name in plan._BUNDLE_CODE:
         assert (code / name).is_file(), name
     for name in plan._BUNDLE_TABLES:

@@ -10,15 +10,8 @@ import pytest
 from qbuild import resources
 from qbuild.cli.lock import version_in
 from qbuild.errors import LockError
-from qbuild.lock import (
-    FilePin,
-    Lock,
-    SourcePin,
-    WheelPin,
-    load_lock,
-    parse_lock,
-)
-from qbuild.lockedit import with_source, with_wheels, write
+from qbuild.recipe.lock import FilePin, Lock, SourcePin, WheelPin, load_lock, parse_lock
+from qbuild.recipe.lockedit import with_source, with_wheels, write
 from qbuild.toml import locate
 
 GOOD = """\

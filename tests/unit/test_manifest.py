@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from qbuild.archive import ZipEntry, open_zip, write_zip
-from qbuild.errors import VerifyError
-from qbuild.manifest import (
+from qbuild.binary.zip_writer import ZipEntry, open_zip, write_zip
+from qbuild.bundle.manifest import (
     Manifest,
     ManifestFile,
     compare,
@@ -20,6 +19,7 @@ from qbuild.manifest import (
     make_manifest,
     read_manifest,
 )
+from qbuild.errors import VerifyError
 from support.bundles import FACTS, facts
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -15,14 +15,14 @@ import pytest
 from qbuild import resources
 from qbuild.cli.main import run
 from qbuild.errors import BundleError, RecipeError, ToolchainError, UsageError
-from qbuild.lock import Lock, load_lock
-from qbuild.msvc import vcvars
-from qbuild.msvc.choose import Choice, choose
-from qbuild.msvc.facts import MsvcFacts, capture, load_facts, parse_facts
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import Lock, load_lock
 from qbuild.recipe.model import Recipe
-from qbuild.script import render
+from qbuild.steps.plan import Plan, make_plan
+from qbuild.steps.script import render
+from qbuild.toolchains.visual_studio import vcvars
+from qbuild.toolchains.visual_studio.choose import Choice, choose
+from qbuild.toolchains.visual_studio.installed import MsvcFacts, capture, load_facts, parse_facts
 
 DATA = Path(__file__).parents[1] / "data" / "msvc"
 STATIC = "toolchain.runtime=static"
@@ -343,8 +343,8 @@ def test_the_runtime_beside_the_programs_is_pinned(lock: Lock) -> None:
 
 
 def test_a_runtime_older_than_the_toolset_is_refused() -> None:
-    from qbuild import crt
-    from qbuild.facts import Redistributable
+    from qbuild.bundle.facts import Redistributable
+    from qbuild.toolchains import crt
 
     need = Redistributable(dlls=("MSVCP140.dll",), version="14.52")
     with pytest.raises(BundleError, match=r"14\.51\.1 is older than the toolset 14\.52"):

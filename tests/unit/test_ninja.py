@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qbuild.ninja import first_error, read_log
+from qbuild.steps.ninja import first_error, read_log
 
 FAILURE = """\
 [1/3] Building CXX object a.o

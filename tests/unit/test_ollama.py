@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import tiny_gguf
 from qbuild.cli.main import run
 from qbuild.errors import UsageError
-from qbuild.launch.ollama import Header, modelfile, read_header, turns_of
+from qbuild.extras.ollama import Header, modelfile, read_header, turns_of
+from qbuild.verify import tiny_gguf
 
 CHATML = tiny_gguf.CHAT_TEMPLATE
 LLAMA3 = (

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake, openblas, resources
+from qbuild import resources
 from qbuild.errors import LockError, RecipeError, ToolchainError
-from qbuild.lock import Lock, load_lock
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import Lock, load_lock
 from qbuild.recipe.model import Recipe
+from qbuild.steps import cmake, openblas
+from qbuild.steps.plan import Plan, make_plan
 from support.tiny_coff import make_import, make_library, make_object
 from support.tiny_elf import make_elf
 from support.tiny_pe import make_pe

@@ -8,8 +8,8 @@ import pytest
 
 from qbuild.errors import PatchError
 from qbuild.patches import known_series, lint_series, load_series
+from qbuild.patches.bench import Leaf
 from qbuild.patches.lint import lint_against_tree, lint_patch, refuse
-from qbuild.patches.tree import Leaf
 from qbuild.resources import patches_dir
 from support.patch_lab import DIFF, HEAD, write_series
 

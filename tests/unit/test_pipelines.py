@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from qbuild.ci import actions, github, gitlab
-from qbuild.ci.jobs import workflows
-from qbuild.ci.matrix import as_json, entries, known_entries
-from qbuild.ci.model import NATIVE_NOTE, Checkout, Job, Run, Upload
-from qbuild.ci.run import describe, find, instances
 from qbuild.errors import UsageError
+from qbuild.extras.ci import actions, github, gitlab
+from qbuild.extras.ci.jobs import workflows
+from qbuild.extras.ci.matrix import as_json, entries, known_entries
+from qbuild.extras.ci.pipeline import NATIVE_NOTE, Checkout, Job, Run, Upload
+from qbuild.extras.ci.run import describe, find, instances
 from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.model import Recipe, Target, Toolchain
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import cmake, resources
+from qbuild import resources
 from qbuild.errors import ConfigureError, LockError, PatchError, ToolchainError, UsageError
-from qbuild.lock import Lock, load_lock
-from qbuild.plan import Plan, make_plan, version_of
 from qbuild.recipe.load import known_recipes, load_recipe
-from qbuild.script import render
+from qbuild.recipe.lock import Lock, load_lock
+from qbuild.steps import cmake
+from qbuild.steps.plan import Plan, make_plan, version_of
+from qbuild.steps.script import render
 
 HOST = "linux-x86_64"
 

@@ -6,9 +6,9 @@ import dataclasses
 import json
 import re
 
-from qbuild.facts import canonical_json
-from qbuild.manifest import ManifestFile
-from qbuild.provenance import make_provenance, provenance_json
+from qbuild.bundle.facts import canonical_json
+from qbuild.bundle.manifest import ManifestFile
+from qbuild.bundle.provenance import make_provenance, provenance_json
 from support.bundles import FACTS, NINJA, WHEEL
 
 FILES = (

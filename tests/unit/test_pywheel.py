@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qbuild.errors import BundleError
-from qbuild.pywheel import describe, project_files
+from qbuild.extras.pywheel import describe, project_files
 
 
 def manifest(**changes: Any) -> dict[str, Any]:

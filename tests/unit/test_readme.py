@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from qbuild.readme import make_readme
+from qbuild.bundle.readme import make_readme
 from qbuild.recipe.model import Build, Target
 from support.bundles import FACTS, facts
 

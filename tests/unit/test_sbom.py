@@ -13,9 +13,9 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from qbuild.manifest import ManifestFile
-from qbuild.sbom import make_sbom, sbom_json
-from qbuild.third_party import Found, find
+from qbuild.bundle.manifest import ManifestFile
+from qbuild.bundle.sbom import make_sbom, sbom_json
+from qbuild.bundle.third_party import Found, find
 from support.bundles import FACTS, source_tree, zig_wheel
 
 FILES = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qbuild.config import Config
 from qbuild.errors import UsageError
-from qbuild.shared import Shared, refuse, shared
+from qbuild.recipe.config import Config
+from qbuild.steps.shared import Shared, refuse, shared
 
 
 def ask(*args: object, env: dict[str, str] | None = None, config: Config | None = None) -> Shared:

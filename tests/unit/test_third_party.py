@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from license_expression import get_spdx_licensing
 
-from qbuild import third_party
+from qbuild.binary.names import check_name
+from qbuild.bundle import third_party
+from qbuild.bundle.facts import BundleFacts
+from qbuild.bundle.third_party import Component, Found, LicenceText, find, load_table
 from qbuild.errors import BundleError
-from qbuild.facts import BundleFacts
-from qbuild.names import check_name
 from qbuild.recipe.model import Build
-from qbuild.third_party import Component, Found, LicenceText, find, load_table
 from support.bundles import FACTS, facts, source_tree, write_tree, zig_wheel
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from qbuild.binary.untar import extract_tar
 from qbuild.errors import ArchiveError
-from qbuild.untar import extract_tar
 
 
 def tar(*members: tuple[str, bytes | None], kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli import main
-from qbuild.verify.model import passed
+from qbuild.verify.verdict import passed
 from support.tiny_pe import make_pe
 from support.verify_zips import COMMIT, Made
 

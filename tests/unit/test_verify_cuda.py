@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qbuild.verify.model import Verdict
+from qbuild.verify.verdict import Verdict
 from support.tiny_fatbin import container, cubin, entry
 from support.tiny_pe import make_pe
 from support.verify_zips import Made, check, findings

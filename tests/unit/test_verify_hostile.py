@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qbuild.verify.model import Verdict, from_json, to_json
+from qbuild.verify.verdict import Verdict, from_json, to_json
 from support.tiny_pe import make_pe
 from support.verify_zips import COMMIT, Made, check, findings
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qbuild import sandbox_child
+from qbuild.verify import sandbox_child
 from qbuild.verify.run import _network_check
 
 

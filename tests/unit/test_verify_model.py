@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.errors import VerifyError
-from qbuild.verify.model import Check, Verdict, from_json, judge, not_run, passed, to_json
+from qbuild.verify.verdict import Check, Verdict, from_json, judge, not_run, passed, to_json
 
 
 def verdict(*checks: Check) -> Verdict:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from qbuild import tiny_gguf
-from qbuild.sandbox import Ran
-from qbuild.verify import run, runners, steps, wine
+from qbuild.verify import run, runners, tiny_gguf, trials, wine
 from qbuild.verify.runners import plan_for
+from qbuild.verify.sandbox import Ran
 
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
 
@@ -28,7 +27,7 @@ COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
     ],
 )
 def test_version_line(output: str, number: int | None, says: str) -> None:
-    problem = steps.version_problem(output, COMMIT, number)
+    problem = trials.version_problem(output, COMMIT, number)
     assert says in problem
     assert bool(problem) == bool(says)
 
@@ -61,7 +60,7 @@ def answers(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_server_answers(result: dict[str, Any], says: str) -> None:
-    problems = steps.server_problems(result, ["first", " last words ", ""])
+    problems = trials.server_problems(result, ["first", " last words ", ""])
     assert bool(problems) == bool(says)
     assert says in "".join(problems)
 
@@ -217,6 +216,6 @@ def test_a_bundle_without_programs_runs_nothing(
     ],
 )
 def test_the_cuda_backend_speaks_for_itself(out: str, err: str, says: str) -> None:
-    problems = steps.devices_problems("llama-cli.exe", out, err)
+    problems = trials.devices_problems("llama-cli.exe", out, err)
     assert says in "".join(problems)
     assert bool(problems) == bool(says)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import resources, webui
+from qbuild import resources
 from qbuild.console import Silent
 from qbuild.errors import OriginError, RecipeError, ToolchainError
-from qbuild.lock import load_lock
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps import web_ui
+from qbuild.steps.plan import Plan, make_plan
 
 PERMISSION = "Permission is hereby granted, free of charge, to any person"
 
@@ -31,9 +32,9 @@ def test_the_ui_is_two_steps_a_wheel_and_a_series() -> None:
     assert kinds.index("patch") < kinds.index("npm") < kinds.index("web-ui")
     assert kinds.index("web-ui") < kinds.index("configure")
     assert [series.name for series in on.series][-1] == "web-ui"
-    assert webui.PROJECT in on.wheel_steps
+    assert web_ui.PROJECT in on.wheel_steps
     assert off.npm is off.web_ui is None
-    assert webui.PROJECT not in off.wheel_steps
+    assert web_ui.PROJECT not in off.wheel_steps
     assert "web-ui" not in [series.name for series in off.series]
     assert on.compile.key != off.compile.key
 
@@ -73,7 +74,7 @@ def test_the_series_alone_is_refused() -> None:
 
 def test_offline_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(OriginError, match="lacks the npm packages") as caught:
-        webui.fetch_packages(
+        web_ui.fetch_packages(
             tmp_path, node=tmp_path, source=tmp_path, offline=True, reporter=Silent()
         )
     assert "--set build.ui=false" in caught.value.fix
@@ -94,7 +95,7 @@ def test_offline_says_what_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_licences(said: str, text: str, licence: str | None) -> None:
-    assert webui.licence_of(said, text) == licence
+    assert web_ui.licence_of(said, text) == licence
 
 
 def package(project: Path, name: str, licence: str, *texts: str) -> dict[str, str]:
@@ -111,7 +112,7 @@ def test_every_package_s_text_is_there(tmp_path: Path) -> None:
         package(tmp_path, "@a/eins", "", PERMISSION),
         package(tmp_path, "none", "MIT"),
     ]
-    text = webui.licence_texts(tmp_path, parts)
+    text = web_ui.licence_texts(tmp_path, parts)
     assert text.index("@a/eins 1.0 (MIT)") < text.index("none 1.0 (MIT)") < text.index("zwei 1.0")
     assert "two's text\n\ntwo's notice" in text
     assert "(The package has no licence text; it says: MIT.)" in text
@@ -119,7 +120,7 @@ def test_every_package_s_text_is_there(tmp_path: Path) -> None:
 
 def test_a_licence_nobody_looked_at_stops_the_build(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"evil 1\.0, whose licence `AGPL-3.0` nobody"):
-        webui.licence_texts(tmp_path, [package(tmp_path, "evil", "AGPL-3.0", "text")])
+        web_ui.licence_texts(tmp_path, [package(tmp_path, "evil", "AGPL-3.0", "text")])
 
 
 def test_every_licence_is_in_the_table_too() -> None:
@@ -128,7 +129,7 @@ def test_every_licence_is_in_the_table_too() -> None:
         for row in resources.read_table("third-party.toml")["component"]
         if row["name"] == "web-ui"
     )
-    assert set(row["spdx"].split(" AND ")) == set(webui._KNOWN)
+    assert set(row["spdx"].split(" AND ")) == set(web_ui._KNOWN)
 
 
 def test_npm_s_own_words() -> None:
@@ -138,27 +139,27 @@ def test_npm_s_own_words() -> None:
         "npm error request to http://r/x failed, reason: connect ECONNREFUSED",
         "npm error A complete log of this run can be found in: /x",
     ]
-    assert webui._reason(lines) == "request to http://r/x failed, reason: connect ECONNREFUSED"
-    assert webui._reason(["plain"]) == "plain"
+    assert web_ui._reason(lines) == "request to http://r/x failed, reason: connect ECONNREFUSED"
+    assert web_ui._reason(["plain"]) == "plain"
 
 
 def test_the_system_s_npm_settings_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry or a certificate may be set up for the whole machine."""
-    monkeypatch.setattr(webui, "_ETC_NPMRC", str(tmp_path / "npmrc"))
-    assert webui._system_settings() == {}
+    monkeypatch.setattr(web_ui, "_ETC_NPMRC", str(tmp_path / "npmrc"))
+    assert web_ui._system_settings() == {}
     (tmp_path / "npmrc").write_text("registry=http://r/\n")
-    assert webui._system_settings() == {"npm_config_globalconfig": str(tmp_path / "npmrc")}
+    assert web_ui._system_settings() == {"npm_config_globalconfig": str(tmp_path / "npmrc")}
 
 
 def test_the_series_lists_what_the_licences_are_read_from() -> None:
     """The patch writes the file's name, and the build looks for it."""
     (mail,) = (resources.patches_dir() / "web-ui").glob("*.patch")
-    assert f"'{webui.PARTS}'" in mail.read_text(encoding="utf-8")
+    assert f"'{web_ui.PARTS}'" in mail.read_text(encoding="utf-8")
 
 
 def test_sbom_names_each_package() -> None:
-    from qbuild.sbom import make_sbom
-    from qbuild.third_party import Found, load_table
+    from qbuild.bundle.sbom import make_sbom
+    from qbuild.bundle.third_party import Found, load_table
     from support.bundles import FACTS
 
     (row,) = (row for row in load_table() if row.name == "web-ui")

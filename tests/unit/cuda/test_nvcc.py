@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from qbuild import resources
-from qbuild.bundling import _cuda_compiler
 from qbuild.cli.main import run
 from qbuild.cuda import toolkit
 from qbuild.cuda.toolkit import HostCompiler, Machine, Toolkit
 from qbuild.errors import ToolchainError
-from qbuild.lock import load_lock
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.bundle import _cuda_compiler
+from qbuild.steps.plan import Plan, make_plan
 from qbuild.toolchains.nvcc import Nvcc
 
 LOCK = load_lock(resources.lockfile())

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from qbuild import resources
-from qbuild.builder import Builder
 from qbuild.cli.common import cuda_archs
 from qbuild.console import Silent
 from qbuild.cuda import runtime
 from qbuild.cuda.arch import parse_archs
 from qbuild.errors import RecipeError, ToolchainError
-from qbuild.lock import load_lock
-from qbuild.options import BuildOptions
-from qbuild.plan import Plan, make_plan
 from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.builder import Builder
+from qbuild.steps.options import BuildOptions
+from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store
 
 LOCK = load_lock(resources.lockfile())

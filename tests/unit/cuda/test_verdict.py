@@ -6,13 +6,7 @@ import pytest
 
 from qbuild.binary.fatbin import FatEntry, FatReport, Kind
 from qbuild.cuda.arch import parse_archs
-from qbuild.cuda.verdict import (
-    check_archs,
-    families,
-    gpu_validated,
-    gpu_verdict,
-    held_archs,
-)
+from qbuild.cuda.device_code import check_archs, families, gpu_validated, gpu_verdict, held_archs
 from qbuild.errors import RecipeError, VerifyError
 
 

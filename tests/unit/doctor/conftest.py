@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qbuild.detect import nvml
+from qbuild.doctor.detect import nvml
 from qbuild.doctor.probe import HostProbe
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from qbuild.doctor.facts import Disk, GpuFacts
+from qbuild.doctor.machine_facts import Disk, GpuFacts
 from qbuild.doctor.probe import RegistryValue
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qbuild.detect import recommend
+from qbuild.doctor.detect import recommend
+from qbuild.doctor.diagnosis import Diagnosis
 from qbuild.doctor.examine import examine, explain
-from qbuild.doctor.facts import parse_facts
 from qbuild.doctor.log import decode
-from qbuild.doctor.model import Diagnosis
+from qbuild.doctor.machine_facts import parse_facts
 from qbuild.doctor.privacy import mask_path
 from qbuild.doctor.schema import facts_schema_text
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qbuild.doctor.capture import capture, with_recipe
 from qbuild.doctor.capture_tools import parse_vswhere, release_of
 from qbuild.doctor.examine import examine
-from qbuild.doctor.facts import Facts, GpuFacts, parse_facts
+from qbuild.doctor.machine_facts import Facts, GpuFacts, parse_facts
 from qbuild.doctor.privacy import kernel_release, mask_path
 from qbuild.doctor.schema import facts_schema_text
 from qbuild.recipe.load import load_recipe

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.main import run
+from qbuild.doctor.diagnosis import UNTESTED
 from qbuild.doctor.examine import explain
-from qbuild.doctor.facts import Facts, parse_facts
 from qbuild.doctor.findings import compact, findings
-from qbuild.doctor.model import UNTESTED
+from qbuild.doctor.machine_facts import Facts, parse_facts
 from qbuild.doctor.schema import facts_schema_text, reference_page
 from qbuild.errors import DoctorError, UsageError
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from qbuild.doctor.diagnosis import Diagnosis
 from qbuild.doctor.examine import examine, explain
-from qbuild.doctor.facts import Facts, load_facts, parse_facts
 from qbuild.doctor.findings import findings
 from qbuild.doctor.log import decode
-from qbuild.doctor.model import Diagnosis
+from qbuild.doctor.machine_facts import Facts, load_facts, parse_facts
 
 from .healthy import FACTS, LOGS, NOISE, V3
 

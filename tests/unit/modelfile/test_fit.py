@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.doctor.facts import CpuFacts, Facts, GpuFacts
+from qbuild.doctor.machine_facts import CpuFacts, Facts, GpuFacts
 from qbuild.errors import UsageError
 from qbuild.modelfile.fit import flags, place, rows, suggest
 from qbuild.modelfile.machine import Budget, budget_of, cache_types, with_cards

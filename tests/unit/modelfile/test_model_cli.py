@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.main import run
-from qbuild.detect.levels import NEEDS
+from qbuild.doctor.detect.levels import NEEDS
 from support import gguf_files as g
 
 ALL_V3 = [each for level in ("x86-64-v2", "x86-64-v3") for each in NEEDS[level]]

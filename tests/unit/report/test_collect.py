@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from qbuild.errors import ArchiveError
-from qbuild.report import Report, collect
-from qbuild.report.history import MOST_EDGES, area, timeline_of
+from qbuild.extras.report import Report, collect
+from qbuild.extras.report.history import MOST_EDGES, area, timeline_of
 from qbuild.store import Store
 from support import report_zips
 from support.tiny_pe import make_pe

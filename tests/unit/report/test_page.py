@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from qbuild.cli import main
-from qbuild.report import Report, collect, render
-from qbuild.report import page as pages
-from qbuild.report.boxes import clip
-from qbuild.report.graph import graph
-from qbuild.report.lanes import clock, lanes
-from qbuild.report.model import Edge, Item, Needs
-from qbuild.report.sizemap import treemap
+from qbuild.extras.report import Report, collect, render
+from qbuild.extras.report import page as pages
+from qbuild.extras.report.boxes import clip
+from qbuild.extras.report.data import Edge, Item, Needs
+from qbuild.extras.report.graph import graph
+from qbuild.extras.report.lanes import clock, lanes
+from qbuild.extras.report.sizemap import treemap
 from qbuild.store import Store
 from support import report_zips
 
@@ -136,7 +136,7 @@ def test_a_page_of_a_huge_zip_stays_small(report: Report) -> None:
         for n in range(60)
     )
     edges = [[f"src/{n}{'x' * 150}.o", n, n + 500] for n in range(5000)]
-    from qbuild.report.history import timeline_of
+    from qbuild.extras.report.history import timeline_of
 
     built = dataclasses.replace(report.built, timeline=timeline_of(edges))
     text = render(dataclasses.replace(report, files=files, needs=needs, built=built))

@@ -22,11 +22,11 @@ from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.builder import Builder
-    from qbuild.options import BuildOptions, Record
-    from qbuild.plan import Plan
+    from qbuild.steps.builder import Builder
+    from qbuild.steps.options import BuildOptions, Record
+    from qbuild.steps.plan import Plan
     from qbuild.store import Store
-    from qbuild.verify.model import Verdict
+    from qbuild.verify.verdict import Verdict
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def make(args: argparse.Namespace, reporter: Reporter) -> Made:
     done = up_to_date(plan, dist)
     if done is not None and not (args.release and done.get("shared")):
         return Made(plan=plan, path=dist / plan.zip_name, record=done)
-    from qbuild.builder import Builder
+    from qbuild.steps.builder import Builder
 
     _check_writable(dist)
     home = store(args)
@@ -128,7 +128,7 @@ def _for_release(options: BuildOptions) -> BuildOptions:
     """
     import dataclasses
 
-    from qbuild.shared import refuse
+    from qbuild.steps.shared import refuse
 
     refuse(options.shared, "a release build")
     return dataclasses.replace(options, compiler_cache=False)
@@ -156,7 +156,7 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
         UsageError: None of the recipes fits.
     """
     from qbuild.cli.doctor import this_machine
-    from qbuild.detect import recommend
+    from qbuild.doctor.detect import recommend
     from qbuild.recipe.load import known_recipes
 
     found = recommend(this_machine(args), tuple(known_recipes()))
@@ -203,7 +203,7 @@ def deliver(
 
     from qbuild.hashing import sha256_file
     from qbuild.store import write_atomically
-    from qbuild.verify.model import to_json
+    from qbuild.verify.verdict import to_json
 
     target = dist / plan.zip_name
     aside = dist / f".{plan.zip_name}.part-{os.getpid()}"

@@ -13,7 +13,7 @@ from qbuild.console import Reporter
 from qbuild.errors import PipelineError, ReproduceError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.ci.run import Instance
+    from qbuild.extras.ci.run import Instance
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def checkout() -> Path:
 
 
 def _write(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.ci import github, gitlab
+    from qbuild.extras.ci import github, gitlab
 
     files = github.files() if args.verb == "github" else {gitlab.FILE: gitlab.text()}
     root = Path(args.root) if args.root else checkout()
@@ -117,7 +117,7 @@ def _write(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
 
 
 def _matrix(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.ci.matrix import as_json, known_entries
+    from qbuild.extras.ci.matrix import as_json, known_entries
 
     rows = as_json(known_entries())
     if args.json:
@@ -133,9 +133,9 @@ def _matrix(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
 
 
 def _run(args: argparse.Namespace, reporter: Reporter) -> int:
-    from qbuild.ci.jobs import workflows
-    from qbuild.ci.matrix import known_entries
-    from qbuild.ci.run import find, instances
+    from qbuild.extras.ci.jobs import workflows
+    from qbuild.extras.ci.matrix import known_entries
+    from qbuild.extras.ci.run import find, instances
 
     known = instances(workflows(known_entries()))
     if not args.jobs:
@@ -157,8 +157,8 @@ def _run(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _print_steps(each: Instance) -> None:
-    from qbuild.ci.model import Run
-    from qbuild.ci.run import describe
+    from qbuild.extras.ci.pipeline import Run
+    from qbuild.extras.ci.run import describe
 
     print(f"== {each.name} ({each.workflow}, {each.fill(each.job.runner)})")
     if each.job.local:
@@ -175,7 +175,7 @@ def _print_steps(each: Instance) -> None:
 
 
 def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> None:
-    from qbuild.ci.run import run, uncommitted
+    from qbuild.extras.ci.run import run, uncommitted
     from qbuild.store import remove_tree
 
     root = checkout()
@@ -205,7 +205,7 @@ def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> No
 def _host(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild import host
     from qbuild.cli.common import load_lock, store
-    from qbuild.inputs import fetch_wheel
+    from qbuild.steps.pinned import fetch_wheel
     from qbuild.toolchains.spread import make_host
 
     folder = Path(args.folder).absolute()
@@ -229,7 +229,7 @@ def _host(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _compare(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.compare import compare_zips
+    from qbuild.verify.compare import compare_zips
 
     names = [_zips(args.first), _zips(args.second)]
     lonely = sorted(names[0] ^ names[1])

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from qbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from qbuild.lock import Lock
-    from qbuild.msvc.facts import MsvcFacts
-    from qbuild.options import BuildOptions
-    from qbuild.plan import Plan
+    from qbuild.recipe.lock import Lock
     from qbuild.recipe.model import Recipe
+    from qbuild.steps.options import BuildOptions
+    from qbuild.steps.plan import Plan
     from qbuild.store import Store
+    from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
 
 def add_everywhere(parser: argparse.ArgumentParser) -> None:
@@ -96,9 +96,9 @@ def build_options(args: argparse.Namespace) -> BuildOptions:
     Raises:
         UsageError: ``--jobs`` is no positive number, or the configuration is malformed.
     """
-    from qbuild.config import source_origins
-    from qbuild.options import BuildOptions
-    from qbuild.shared import Shared, shared
+    from qbuild.recipe.config import source_origins
+    from qbuild.steps.options import BuildOptions
+    from qbuild.steps.shared import Shared, shared
 
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
@@ -166,14 +166,16 @@ def cuda_archs(words: list[str]) -> list[str]:
 
 def load_lock(args: argparse.Namespace) -> Lock:
     """Return the lockfile: ``--lockfile``, else qbuild's own."""
-    from qbuild import lock, resources
+    from qbuild import resources
+    from qbuild.recipe import lock
 
     return lock.load_lock(Path(args.lockfile) if args.lockfile else resources.lockfile())
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
     """Return the plan of the command line's recipe on this host, or on the captured machine."""
-    from qbuild import host, plan
+    from qbuild import host
+    from qbuild.steps import plan
 
     recipe = load(args)
     facts = getattr(args, "facts", None)
@@ -207,8 +209,8 @@ def existing_zip(name: str) -> Path:
 def _machine(recipe: Recipe, facts: str | None) -> MsvcFacts | None:
     """Return what is known of a Windows machine, where the recipe's toolchain needs to know."""
     from qbuild import host
-    from qbuild.msvc.facts import capture, load_facts, parse_facts
     from qbuild.toolchains import ON_WINDOWS
+    from qbuild.toolchains.visual_studio.installed import capture, load_facts, parse_facts
 
     if facts:
         return load_facts(Path(facts))
@@ -221,7 +223,7 @@ def _machine(recipe: Recipe, facts: str | None) -> MsvcFacts | None:
 
 def store(args: argparse.Namespace) -> Store:
     """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder."""
-    from qbuild.config import load_config
+    from qbuild.recipe.config import load_config
     from qbuild.store import Store
 
     root = args.store or load_config().store

@@ -35,8 +35,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Print what each file asks for; with ``--runtime`` refuse those that do not fit."""
-    from qbuild import crt
     from qbuild.binary.coff import read_coff
+    from qbuild.toolchains import crt
 
     read = [read_coff(path) for path in _files(args.files)]
     problems = (
@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _row(found: CoffFile) -> dict[str, Any]:
-    from qbuild.crt import demand_of
+    from qbuild.toolchains.crt import demand_of
 
     demands = [demand_of(item) for item in found.objects]
     return {

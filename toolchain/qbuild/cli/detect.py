@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qbuild.cli.common import print_json
 from qbuild.console import Reporter
-from qbuild.doctor.facts import Facts
+from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import RecipeError
 
 
@@ -26,11 +26,11 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
     Raises:
         RecipeError: No recipe's bundle would run on it.
     """
-    from qbuild.detect import recommend
+    from qbuild.doctor.detect import recommend
     from qbuild.recipe.load import known_recipes
 
     if args.facts:
-        from qbuild.doctor.facts import load_facts
+        from qbuild.doctor.machine_facts import load_facts
 
         facts = load_facts(Path(args.facts))
     else:
@@ -75,7 +75,7 @@ _SHOWN = (
 
 
 def _machine(facts: Facts) -> dict[str, object]:
-    from qbuild.detect.levels import level_of
+    from qbuild.doctor.detect.levels import level_of
 
     plain = facts.as_json()
     level = level_of(facts.cpu) if facts.cpu else None
@@ -86,7 +86,7 @@ def _machine(facts: Facts) -> dict[str, object]:
 
 
 def _render_machine(facts: Facts) -> str:
-    from qbuild.detect.levels import level_of
+    from qbuild.doctor.detect.levels import level_of
 
     system = " ".join(each for each in (facts.os, facts.os_version) if each) or "not known"
     lines = [f"system: {system}{' (WSL)' if facts.is_wsl else ''}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
-from qbuild.doctor.facts import Facts
+from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import DoctorError, UsageError
 
 
@@ -37,8 +37,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Print what was found; the exit code says whether it is serious."""
+    from qbuild.doctor.diagnosis import serious
     from qbuild.doctor.examine import examine
-    from qbuild.doctor.model import serious
 
     if args.capture and (args.facts or args.log or args.recipe):
         raise UsageError("--capture only prints this machine's facts", fix="give it alone")
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
 
 def _facts(args: argparse.Namespace) -> Facts:
     if args.facts:
-        from qbuild.doctor.facts import load_facts
+        from qbuild.doctor.machine_facts import load_facts
 
         return load_facts(Path(args.facts))
     # a log may come from another machine: this one's facts would only confuse

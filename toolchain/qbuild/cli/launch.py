@@ -96,7 +96,7 @@ def _for(args: argparse.Namespace, system: str) -> Recipe:
 
 
 def _systemd(args: argparse.Namespace) -> str:
-    from qbuild.launch.services import server_profile, systemd_unit
+    from qbuild.extras.services import server_profile, systemd_unit
 
     recipe = _for(args, "linux")
     name, _ = server_profile(recipe, args.profile)
@@ -104,7 +104,7 @@ def _systemd(args: argparse.Namespace) -> str:
 
 
 def _watchdog(args: argparse.Namespace) -> str:
-    from qbuild.launch.services import server_profile, watchdog
+    from qbuild.extras.services import server_profile, watchdog
 
     recipe = _for(args, "windows")
     name, _ = server_profile(recipe, args.profile)
@@ -112,14 +112,14 @@ def _watchdog(args: argparse.Namespace) -> str:
 
 
 def _nginx(args: argparse.Namespace) -> str:
-    from qbuild.launch.services import nginx_site
+    from qbuild.extras.services import nginx_site
 
     upstreams = args.upstream or ["127.0.0.1:8080", "127.0.0.1:8081"]
     return nginx_site(upstreams, listen=args.listen, server_name=args.server_name)
 
 
 def _ollama(args: argparse.Namespace) -> str:
-    from qbuild.launch.ollama import modelfile, read_header
+    from qbuild.extras.ollama import modelfile, read_header
 
     path = Path(args.model)
     header = read_header(path)
@@ -133,7 +133,7 @@ def _ollama(args: argparse.Namespace) -> str:
 def _show(args: argparse.Namespace) -> int:
     import shlex
 
-    from qbuild.launch.profile import command, profiles_of
+    from qbuild.bundle.launch.profile import command, profiles_of
 
     recipe = load(args)
     profiles = profiles_of(recipe)
@@ -159,7 +159,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _scripts(args: argparse.Namespace, reporter: Reporter) -> int:
-    from qbuild.launch.scripts import extra_files
+    from qbuild.bundle.launch.scripts import extra_files
 
     files = extra_files(load(args))
     for file in files:

@@ -13,7 +13,7 @@ from typing import Any
 from qbuild.cli.common import print_json
 from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, UsageError
-from qbuild.lock import FilePin, Lock, SourcePin, WheelPin
+from qbuild.recipe.lock import FilePin, Lock, SourcePin, WheelPin
 
 _SDIST = re.compile(r"(?P<project>[A-Za-z0-9_.-]+)-(?P<version>\d[\w.!+]*)\.tar\.gz")
 _PIPS_AT_ONCE = 4  # pip spends its time waiting for the index
@@ -53,7 +53,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Check, update or move pins."""
-    from qbuild import lock, resources
+    from qbuild import resources
+    from qbuild.recipe import lock
 
     path = Path(args.lockfile) if args.lockfile else resources.lockfile()
     if args.pin is not None and not args.pin.strip():
@@ -115,7 +116,7 @@ def _check(args: argparse.Namespace, found: Lock, reporter: Reporter) -> int:
 
 def _resolves(pin: SourcePin | WheelPin, reporter: Reporter) -> tuple[str, str]:
     """Return who delivers a pin, and what is wrong when nobody does."""
-    from qbuild.wheels import fetch_file, resolve
+    from qbuild.source.wheels import fetch_file, resolve
 
     try:
         if isinstance(pin, WheelPin):
@@ -135,8 +136,8 @@ def _resolves(pin: SourcePin | WheelPin, reporter: Reporter) -> tuple[str, str]:
 
 def _commit_there(pin: SourcePin) -> str:
     """Return nothing when the repository gives the commit with the pinned tree, else why not."""
-    from qbuild.quarantine import Unusable
-    from qbuild.remote import tree_of
+    from qbuild.source.quarantine import Unusable
+    from qbuild.source.remote import tree_of
 
     with tempfile.TemporaryDirectory(prefix="qbuild-lock-") as scratch:
         try:
@@ -152,8 +153,8 @@ def _commit_there(pin: SourcePin) -> str:
 
 
 def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
-    from qbuild import lock, lockedit
-    from qbuild.wheels import latest
+    from qbuild.recipe import lock, lockedit
+    from qbuild.source.wheels import latest
 
     text = lock.read_text(path)
     found = lock.parse_lock(text, str(path))
@@ -196,8 +197,8 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
 
 
 def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
-    from qbuild import config, lock, lockedit
-    from qbuild.source import fetch_commit
+    from qbuild.recipe import config, lock, lockedit
+    from qbuild.source.fetch import fetch_commit
 
     text = lock.read_text(path)
     old = lock.parse_lock(text, str(path)).source(args.source)
@@ -236,7 +237,7 @@ def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
 
 def _facts(repo: Path, commit: str) -> tuple[str, str]:
     """Return the commit's day (UTC) and what the source calls itself."""
-    from qbuild.gitenv import run_git
+    from qbuild.source.gitenv import run_git
 
     seconds = int(run_git(["show", "-s", "--format=%ct", commit], repo).text)
     date = datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
@@ -263,7 +264,7 @@ def version_in(cmakelists: str) -> str:
 def _sdist_at(origin: str) -> FilePin | None:
     """Return a pin of the sdist the commit was taken from, when it was taken from one."""
     from qbuild.hashing import sha256_file
-    from qbuild.lock import normalise
+    from qbuild.recipe.lock import normalise
 
     file = Path(origin).expanduser()
     match = _SDIST.fullmatch(file.name)
@@ -283,7 +284,7 @@ def _patches(args: argparse.Namespace, repo: Path, commit: str) -> list[dict[str
     from qbuild import resources
     from qbuild.patches import known_series, load_series
     from qbuild.patches.export import requirements
-    from qbuild.patches.report import lines
+    from qbuild.patches.outcome import lines
     from qbuild.patches.status import series_status
 
     root = Path(args.patches) if args.patches else resources.patches_dir()

@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "show one recipe, resolved",
     "plan": "show the steps of a build, or a script of them",
     "verify": "check a finished zip",
+    "bench": "measure how fast a zip is, alone and with several users",
     "report": "write a page about a finished zip, to look at and to pass on",
     "reproduce": "build twice from scratch under varied conditions and compare",
     "patch": "look after the patch series",

@@ -15,7 +15,7 @@ from qbuild.console import Reporter
 from qbuild.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.doctor.facts import Facts
+    from qbuild.doctor.machine_facts import Facts
     from qbuild.modelfile.fit import Placement
     from qbuild.modelfile.machine import Budget
     from qbuild.modelfile.summary import Summary
@@ -138,11 +138,11 @@ def _trap_lines(summary: Summary) -> list[str]:
 def _machine(args: argparse.Namespace) -> Facts:
     """Return the machine that is meant: its hardware is all that counts."""
     if args.facts:
-        from qbuild.doctor.facts import load_facts
+        from qbuild.doctor.machine_facts import load_facts
 
         return load_facts(Path(args.facts))
-    from qbuild.detect.hardware import capture_hardware
-    from qbuild.doctor.facts import Facts
+    from qbuild.doctor.detect.hardware import capture_hardware
+    from qbuild.doctor.machine_facts import Facts
     from qbuild.doctor.probe import HostProbe
 
     probe = HostProbe()
@@ -155,7 +155,7 @@ def _recipe(args: argparse.Namespace, facts: Facts) -> Recipe | None:
 
     if args.recipe:
         return load_recipe(args.recipe, os=args.os)
-    from qbuild.detect import recommend
+    from qbuild.doctor.detect import recommend
 
     found = recommend(facts, tuple(known_recipes()))
     return load_recipe(found.recipe, os=args.os or found.os) if found.recipe else None

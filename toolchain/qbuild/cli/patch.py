@@ -133,8 +133,8 @@ def _source_repo(args: argparse.Namespace, reporter: Reporter) -> tuple[Path, st
 
 
 def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Path, str]:
-    from qbuild.config import source_origins
-    from qbuild.inputs import fetch_pin
+    from qbuild.recipe.config import source_origins
+    from qbuild.steps.pinned import fetch_pin
 
     pin = load_lock(args).source(name)
     entry = fetch_pin(
@@ -155,8 +155,8 @@ def _other_repo(
     A ref needs an origin that has it; what comes is checked object by object by git's fsck, but
     no pin vouches for it: it is tried, never built.
     """
-    from qbuild.config import source_origins
-    from qbuild.source import fetch_commit
+    from qbuild.recipe.config import source_origins
+    from qbuild.source.fetch import fetch_commit
 
     lock = load_lock(args)
     if ref in [pin.name for pin in lock.sources]:
@@ -217,7 +217,7 @@ def _report(
     *,
     strict: bool,
 ) -> int:
-    from qbuild.patches import report
+    from qbuild.patches import outcome
 
     good = all(r.fresh if strict else r.applies for r in results)
     code = 0 if good else PatchError.exit_code
@@ -234,7 +234,7 @@ def _report(
         shown = {one.name for one in (group if args.recipe else group[-1:])}
         for patch in result.patches:
             if patch.series in shown:
-                print("\n".join(report.lines(patch)))
+                print("\n".join(outcome.lines(patch)))
         for note in result.notes:
             print(f"  note: {note.patch}: {note.file}: {note.message}")
     if not good:
@@ -319,7 +319,7 @@ def _tell(name: str, written: list[str], todo: str) -> None:
 
 
 def _explain(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.patches import known_series, load_series, report
+    from qbuild.patches import known_series, load_series, outcome
     from qbuild.recipe.convert import suggest
 
     root = _root(args)
@@ -356,5 +356,5 @@ def _explain(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG0
         if series.author_note:
             print(f"  by: {series.author_note}")
         for patch in [p for s, p in found if s.name == one]:
-            print("\n".join(report.explained(patch)))
+            print("\n".join(outcome.explained(patch)))
     return 0

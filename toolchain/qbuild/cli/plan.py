@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
     """Print the steps with their keys, or a script."""
     if args.capture:
         from qbuild.doctor.probe import HostProbe
-        from qbuild.msvc.facts import capture
+        from qbuild.toolchains.visual_studio.installed import capture
 
         print_json(capture(HostProbe()))
         return 0
@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
         raise UsageError("--output is for a script", fix="add --script sh, cmd or ps1")
     plan = make_plan(args)
     if args.script:
-        from qbuild.script import render
+        from qbuild.steps.script import render
 
         _write(render(plan, args.script), args.output)
         return 0

@@ -23,7 +23,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Write the page; with ``--json`` print what it says, too."""
-    from qbuild.report import collect, render
+    from qbuild.extras.report import collect, render
 
     path = existing_zip(args.zip)
     other = existing_zip(args.against) if args.against else None

@@ -19,7 +19,7 @@ from qbuild.console import Reporter
 from qbuild.errors import ReproduceError, UsageError
 
 if TYPE_CHECKING:
-    from qbuild.plan import Plan
+    from qbuild.steps.plan import Plan
     from qbuild.store import Store
 
 
@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     Raises:
         ReproduceError: The zips differ.
     """
-    from qbuild.shared import refuse, shared
+    from qbuild.steps.shared import refuse, shared
 
     if args.jobs is not None and args.jobs < 1:
         raise UsageError(f"--jobs takes a number from 1 on, not {args.jobs}")
@@ -76,10 +76,11 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Reporter) -> int:
-    from qbuild import compare, host
-    from qbuild.builder import Builder
-    from qbuild.options import BuildOptions
+    from qbuild import host
+    from qbuild.steps.builder import Builder
+    from qbuild.steps.options import BuildOptions
     from qbuild.store import link_tree
+    from qbuild.verify import compare
 
     # Inputs are pinned by hash: both builds may read the same copies.
     builder = Builder(plan, home, reporter, BuildOptions())

@@ -43,10 +43,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         UsageError: The recipe's series bring no tests, or the target cannot run here.
         CompileError: A test failed.
     """
-    from qbuild import plan as plans
     from qbuild import resources
-    from qbuild.builder import Builder
     from qbuild.patches import load_series
+    from qbuild.steps import plan as plans
+    from qbuild.steps.builder import Builder
 
     # Tests look inside the libraries, and one counts memory by replacing operator new, which a
     # library with a C++ runtime of its own does not hear of: everything goes into one program.

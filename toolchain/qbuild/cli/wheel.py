@@ -23,9 +23,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Build (or check) the zip, then make the wheel."""
     from qbuild import host
+    from qbuild.extras.pywheel import make_wheel
     from qbuild.hashing import sha256_file
-    from qbuild.inputs import BUILD_PROGRAMS, fetch_wheel
-    from qbuild.pywheel import make_wheel
+    from qbuild.steps.pinned import BUILD_PROGRAMS, fetch_wheel
     from qbuild.verify import verify_zip
 
     if args.zip and (args.name or args.recipe):

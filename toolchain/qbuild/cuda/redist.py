@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
 from qbuild.hashing import sha256_file
-from qbuild.names import check_name
 from qbuild.store import remove_tree
 
 NEEDED: Final = ("cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas")

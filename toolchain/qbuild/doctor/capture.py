@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from qbuild.doctor.facts import Facts
+from qbuild.doctor.machine_facts import Facts
 from qbuild.doctor.privacy import kernel_release, mask_path
 from qbuild.doctor.probe import HostProbe, Probe
 
@@ -40,8 +40,8 @@ def capture(
         probe: The machine; this one by default.
         personal: Names to mask everywhere, e.g. the user's.
     """
-    from qbuild.detect.hardware import capture_hardware
     from qbuild.doctor.capture_tools import capture_tools
+    from qbuild.doctor.detect.hardware import capture_hardware
 
     asked = probe or HostProbe()
     system = asked.system()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from qbuild.doctor import checks_cuda, checks_machine, checks_tools
-from qbuild.doctor.facts import Facts
 from qbuild.doctor.findings import Hit
+from qbuild.doctor.machine_facts import Facts
 
 Check = Callable[[Facts], Iterator[Hit]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from qbuild.doctor.facts import Facts, GpuFacts
 from qbuild.doctor.findings import Hit
+from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError
 
 

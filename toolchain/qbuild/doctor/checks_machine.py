@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from qbuild.doctor.facts import Facts
 from qbuild.doctor.findings import Hit
+from qbuild.doctor.machine_facts import Facts
 
 MSBUILD_LIMIT: Final = 250
 """Longest path that MSBuild's tracker and cl handle whatever LongPathsEnabled says; CMake warns at
@@ -176,7 +176,7 @@ def network(facts: Facts) -> Iterator[Hit]:
 
 def processor(facts: Facts) -> Iterator[Hit]:
     """The processor's level against the recipe's."""
-    from qbuild.detect.levels import LEVELS, level_of, missing_for
+    from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
 
     if facts.cpu is None or facts.recipe_cpu is None:
         return

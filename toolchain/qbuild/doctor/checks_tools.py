@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from qbuild.doctor.facts import Facts
 from qbuild.doctor.findings import Hit
+from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import QbuildError
 
 _MINGW: Final = re.compile(r"(?i)strawberry|mingw|msys|cygwin|tdm-gcc|w64devkit|winlibs")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qbuild.doctor.diagnosis import SEVERITIES, Diagnosis
 from qbuild.doctor.findings import Hit, diagnosis
 from qbuild.doctor.log import LogHit, scan
-from qbuild.doctor.model import SEVERITIES, Diagnosis
 
 if TYPE_CHECKING:
-    from qbuild.doctor.facts import Facts
+    from qbuild.doctor.machine_facts import Facts
 
 
 def explain(log_text: str) -> tuple[Diagnosis, ...]:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 from qbuild import resources
-from qbuild.doctor.model import UNTESTED, Diagnosis, Severity
+from qbuild.doctor.diagnosis import UNTESTED, Diagnosis, Severity
 
 GAP: Final = ".{0,240}?"
 """What "…" in a signature stands for: three full lines of a terminal, so that noise of another

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qbuild import host
-from qbuild.doctor.facts import Disk, GpuFacts
+from qbuild.doctor.machine_facts import Disk, GpuFacts
 
 RegistryValue = str | int | None
 _TIMEOUT = 10.0  # seconds for `gcc -dumpfullversion` and the like
@@ -169,7 +169,7 @@ class HostProbe:
 
     def nvml(self) -> tuple[GpuFacts, ...] | None:
         """See :class:`Probe`."""
-        from qbuild.detect import nvml
+        from qbuild.doctor.detect import nvml
 
         return nvml.cards(nvml.load(self.system()))
 

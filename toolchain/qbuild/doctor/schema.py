@@ -8,9 +8,9 @@ import types
 import typing
 from typing import Any, Literal, Union, get_args, get_origin
 
-from qbuild.doctor.facts import Facts
+from qbuild.doctor.diagnosis import UNTESTED
 from qbuild.doctor.findings import findings
-from qbuild.doctor.model import UNTESTED
+from qbuild.doctor.machine_facts import Facts
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from qbuild.doctor.facts import Facts, GpuFacts
+from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError, UsageError
 from qbuild.modelfile.memory import GIB
 from qbuild.recipe.model import Recipe

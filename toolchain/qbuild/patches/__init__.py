@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qbuild.patches.apply import apply_series
     from qbuild.patches.lint import Finding, lint_series
-    from qbuild.patches.model import Patch, PatchEntry, Probe, Series, known_series, load_series
-    from qbuild.patches.report import AppliedPatch, PatchedTree, SeriesError
+    from qbuild.patches.outcome import AppliedPatch, PatchedTree, SeriesError
+    from qbuild.patches.series import Patch, PatchEntry, Probe, Series, known_series, load_series
 
 _MODULES = {
-    "AppliedPatch": "report",
+    "AppliedPatch": "outcome",
     "Finding": "lint",
-    "Patch": "model",
-    "PatchEntry": "model",
-    "PatchedTree": "report",
-    "Probe": "model",
-    "Series": "model",
-    "SeriesError": "report",
+    "Patch": "series",
+    "PatchEntry": "series",
+    "PatchedTree": "outcome",
+    "Probe": "series",
+    "Series": "series",
+    "SeriesError": "outcome",
     "apply_series": "apply",
-    "known_series": "model",
+    "known_series": "series",
     "lint_series": "lint",
-    "load_series": "model",
+    "load_series": "series",
 }
 
 __all__ = [

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from qbuild.errors import PatchError
-from qbuild.patches import report
+from qbuild.patches import outcome as report
+from qbuild.patches.bench import Bench, Leaf, object_dir
 from qbuild.patches.lint import lint_against_tree, lint_series, refuse
 from qbuild.patches.match import FileReport, Fit, fit, most_similar
-from qbuild.patches.model import Patch, Series
-from qbuild.patches.report import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
-from qbuild.patches.tree import Bench, Leaf, object_dir
+from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
+from qbuild.patches.series import Patch, Series
 
 _C_LIKE = frozenset({".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".inc"})
 _MAX_SIMILAR = 2 * 1024 * 1024

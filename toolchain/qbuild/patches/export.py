@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from qbuild.errors import PatchError, UsageError
-from qbuild.gitenv import run_git
 from qbuild.patches.apply import remove, run_series, scratch
+from qbuild.patches.bench import Bench, object_dir
 from qbuild.patches.lint import lint_patch, lint_series, refuse
 from qbuild.patches.mail import Mail, parse
-from qbuild.patches.model import Patch, PatchEntry, Series, Table, load_series, read_table
-from qbuild.patches.tree import Bench, object_dir
+from qbuild.patches.series import Patch, PatchEntry, Series, Table, load_series, read_table
+from qbuild.source.gitenv import run_git
 
 MARK = "qbuild-edit.json"
 _DATE = "Thu, 1 Jan 2026 00:00:00 +0000"

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from qbuild.binary.names import check_name, collisions
 from qbuild.errors import ArchiveError, PatchError
-from qbuild.names import check_name, collisions
+from qbuild.patches.bench import Leaf
 from qbuild.patches.diff import FileChange
-from qbuild.patches.model import Patch, Series
-from qbuild.patches.tree import Leaf
+from qbuild.patches.series import Patch, Series
 
 Severity = Literal["error", "note"]
 

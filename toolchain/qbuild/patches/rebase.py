@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbuild.gitenv import run_git
 from qbuild.patches.apply import run_series, scratch
+from qbuild.patches.bench import IDENTITY_DATE, IDENTITY_EMAIL, IDENTITY_NAME
 from qbuild.patches.export import Edit, check_free, materialise
 from qbuild.patches.lint import lint_series, refuse
-from qbuild.patches.model import Patch, Series
-from qbuild.patches.report import AppliedPatch
-from qbuild.patches.tree import IDENTITY_DATE, IDENTITY_EMAIL, IDENTITY_NAME
+from qbuild.patches.outcome import AppliedPatch
+from qbuild.patches.series import Patch, Series
+from qbuild.source.gitenv import run_git
 
 
 @dataclass(frozen=True, kw_only=True)

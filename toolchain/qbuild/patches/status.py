@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qbuild.patches.apply import run_series, scratch
+from qbuild.patches.bench import Bench
 from qbuild.patches.lint import Finding, lint_series, refuse
 from qbuild.patches.match import FileReport, HunkReport
-from qbuild.patches.model import Series
-from qbuild.patches.report import AppliedPatch
-from qbuild.patches.tree import Bench
+from qbuild.patches.outcome import AppliedPatch
+from qbuild.patches.series import Series
 
 UNKNOWN = "upstream commit unknown"
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from qbuild.binary.names import check_name
 from qbuild.errors import ArchiveError
-from qbuild.names import check_name
 from qbuild.recipe.convert import KeyProblem, suggest
 from qbuild.recipe.model import Launch
 

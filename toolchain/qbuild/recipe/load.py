@@ -43,7 +43,8 @@ OWNED_OPTIONS = {
     "CMAKE_CUDA_RUNTIME_LIBRARY": "the bundle carries the shared runtime",
     "CMAKE_INSTALL_PREFIX": "qbuild chooses the stage folder",
     "FETCHCONTENT_FULLY_DISCONNECTED": "the build has no network",
-    "GGML_BACKEND_DL": "a bundle with CUDA loads its backends at run time, one without links them",
+    "GGML_BACKEND_DL": "loaded with CUDA or `target.variants`, linked otherwise",
+    "GGML_CPU_ALL_VARIANTS": "use `target.variants`",
     "GGML_BLAS": "use `openblas.origin`",
     "GGML_BLAS_VENDOR": "use `openblas.origin`",
     "GGML_CUDA": "use `cuda.architectures`",
@@ -274,6 +275,7 @@ def _check(recipe: Recipe, path: Path) -> None:
     if not _GLIBC.fullmatch(recipe.target.glibc):
         raise KeyProblem(("target", "glibc"), "must look like `2.28`")
     isa.check(recipe.target.cpu, recipe.target.isa)
+    _check_variants(recipe)
     if "web-ui" in recipe.patches.series and not recipe.web_ui:
         raise KeyProblem(
             ("patches", "series"),
@@ -293,6 +295,31 @@ def _check(recipe: Recipe, path: Path) -> None:
         _check_option(name, value)
     _check_cuda(recipe)
     launch.check(recipe.launch, recipe.cuda.kv_cache if recipe.cuda.architectures else ())
+
+
+def _check_variants(recipe: Recipe) -> None:
+    """Check that loadable variants of the CPU backend can be built and checked."""
+    if not recipe.target.variants:
+        return
+    where = ("target", "variants")
+    if recipe.build.linkage != "shared":
+        raise KeyProblem(
+            where,
+            "needs libraries that are loaded at start, and build.linkage is static",
+            'set build.linkage = "shared"',
+        )
+    if recipe.target.isa:
+        raise KeyProblem(
+            where,
+            "covers every extension, and target.isa names some",
+            "leave target.isa out: the programs themselves stay at target.cpu",
+        )
+    if recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows":
+        raise KeyProblem(
+            where,
+            f"is not built with {recipe.toolchain.name}: ggml has fewer variants there",
+            'set toolchain.name = "zig" or "clang-cuda"',
+        )
 
 
 _CUDA_TOOLCHAINS = ("clang-cuda", "nvcc")

@@ -60,6 +60,14 @@ class Target:
             "Each is one that ggml has a switch for."
         ),
     )
+    variants: bool = field(
+        default=False,
+        metadata=doc(
+            "Compile the CPU backend once for each processor family that `cpu` includes; the "
+            "programs, built for `cpu`, load the best one when they start. Series `cpu-variants` "
+            "is applied by itself."
+        ),
+    )
     glibc: str = field(
         default="2.28",
         metadata=doc(
@@ -327,5 +335,6 @@ class Recipe:
     @property
     def series(self) -> tuple[str, ...]:
         """Names of all series that are applied, those that another key asks for among them."""
-        implied = ("web-ui",) if self.web_ui and "web-ui" not in self.patches.series else ()
-        return (*self.patches.series, *implied)
+        implied = {"web-ui": self.web_ui, "cpu-variants": self.target.variants}
+        named = self.patches.series
+        return (*named, *(name for name, on in implied.items() if on and name not in named))

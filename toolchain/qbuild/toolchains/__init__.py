@@ -9,7 +9,7 @@ from qbuild.errors import ToolchainError
 from qbuild.toolchains.base import Toolchain
 
 if TYPE_CHECKING:
-    from qbuild.msvc.facts import MsvcFacts
+    from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
 ON_WINDOWS: Final = ("msvc", "nvcc")
 """Toolchains that take Visual Studio as it is installed."""

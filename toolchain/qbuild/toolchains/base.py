@@ -12,7 +12,7 @@ from qbuild import host
 from qbuild.recipe.model import Recipe
 
 if TYPE_CHECKING:
-    from qbuild.lock import Lock, WheelPin
+    from qbuild.recipe.lock import Lock, WheelPin
 
 CUDA_WRAPPER: Final = "clang-cuda"
 """Name of the wrapper that compiles device code."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from qbuild.cuda import flags, runtime, table, tree
 from qbuild.cuda.arch import parse_archs
 from qbuild.errors import ToolchainError
-from qbuild.lock import Lock, WheelPin
+from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
 from qbuild.toolchains.base import (
     CUDA_TREE,

@@ -1,11 +1,8 @@
 """``msvc``, and ``nvcc`` on Windows: Visual Studio's compiler as it is installed, on Windows only.
 
-What is taken is decided by :mod:`qbuild.msvc` from captured facts; a plan and a script of one can
-therefore be made on any machine. No build with it was ever run on a real Windows by qbuild's
-authors: README and documentation say so.
-
-The compiler is not pinned. Provenance names toolset and SDK; only a machine with the same ones
-rebuilds the same bytes.
+What is taken is decided by :mod:`qbuild.toolchains.visual_studio` from captured facts; a plan and
+a script of one can therefore be made on any machine. No build with it was ever run on a real
+Windows by qbuild's authors: README and documentation say so.
 """
 
 from __future__ import annotations
@@ -18,12 +15,12 @@ from typing import Any, Final
 
 from qbuild import host
 from qbuild.errors import ToolchainError
-from qbuild.lock import Lock, WheelPin
-from qbuild.msvc import vcvars
-from qbuild.msvc.choose import Choice, choose
-from qbuild.msvc.facts import MsvcFacts, numbers
+from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
 from qbuild.toolchains.base import Layout, Prepared, linker_lines, wants_windows, write_layout
+from qbuild.toolchains.visual_studio import vcvars
+from qbuild.toolchains.visual_studio.choose import Choice, choose
+from qbuild.toolchains.visual_studio.installed import MsvcFacts, numbers
 
 FORMAT: Final = 1
 

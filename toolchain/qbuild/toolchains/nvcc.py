@@ -15,7 +15,7 @@ from qbuild.cuda import runtime, table, toolkit, tree
 from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.toolkit import HostCompiler, Toolkit
 from qbuild.errors import ToolchainError
-from qbuild.lock import Lock, WheelPin
+from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
 from qbuild.toolchains.base import (
     Layout,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from qbuild.errors import ToolchainError
-from qbuild.lock import Lock, WheelPin
+from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
 from qbuild.toolchains.base import (
     Layout,

@@ -20,7 +20,7 @@ from qbuild.verify.structure import Unpacked
 if TYPE_CHECKING:
     from qbuild.binary.elf import ElfImage
     from qbuild.binary.pe import PeImage
-    from qbuild.closure import Closure
+    from qbuild.bundle.closure import Closure
 
 CUDA_LIBRARY: Final = re.compile(
     r"(?:lib)?(?:cudart|cublas|cublasLt)(?:64_|\.so\.)(\d+)(?:\.dll|[\d.]*)", re.IGNORECASE
@@ -253,7 +253,7 @@ def closure_of(
 
     The files go by their names without folders: that is what import tables hold.
     """
-    from qbuild import closure
+    from qbuild.bundle import closure
 
     by_base = {PurePosixPath(name).name: image for name, image in images.every.items()}
     backends = [

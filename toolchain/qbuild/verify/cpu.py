@@ -8,14 +8,15 @@ policy names it (see :mod:`qbuild.binary.isa`) *and* it is that library by what 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qbuild.console import Task
+from qbuild.recipe.variants import extensions_of
 from qbuild.verify.binaries import Images, mapped
-from qbuild.verify.model import Check, judge, not_run, passed
 from qbuild.verify.structure import Unpacked
+from qbuild.verify.verdict import Check, judge, not_run, passed
 
 if TYPE_CHECKING:
     from qbuild.binary.isa import IsaReport
@@ -40,6 +41,7 @@ def level_checks(
     *,
     level: str,
     isa: tuple[str, ...],
+    variants: Mapping[str, Any] | None,
     foreign: frozenset[str],
     task: Task | None = None,
 ) -> Iterator[Check]:
@@ -50,6 +52,8 @@ def level_checks(
         unpacked: Their bytes.
         level: Promised psABI level, or "" when nothing promises one.
         isa: Promised extensions beyond it, as recipes name them.
+        variants: Files of which one is chosen at start → the extensions each may use, as the
+            manifest says; ``None``: there are no such files.
         foreign: Files that are known third-party libraries by what they export.
         task: Gets the file being read.
     """
@@ -61,6 +65,10 @@ def level_checks(
         what = f"manifest.json: names extensions that are none: {', '.join(unknown)}"
         yield judge("cpu", _TITLE, [what])
         return
+    inside = extensions_of(name.rpartition("/")[2] for name in images.names)
+    if (variants or {}) != inside:
+        yield judge("cpu", _TITLE, _other_variants(dict(variants or {}), inside))
+        return
     started = time.monotonic()
     scans = []
     for name in images.names:
@@ -68,7 +76,9 @@ def level_checks(
             task.update(note=f"disassembling {name}")
         image = images.pe.get(name) or images.elf[name]
         if image.machine == _ARCH:  # of another machine: that check has failed already
-            scans.append(_scan(name, images, unpacked, level or LEVELS[0], isa, foreign))
+            own = inside.get(name.rpartition("/")[2])
+            promised = (level or LEVELS[0], isa) if own is None else (LEVELS[0], tuple(own))
+            scans.append(_scan(name, images, unpacked, *promised, foreign))
     seconds = time.monotonic() - started
     if not scans:
         yield not_run("cpu", _TITLE, "there is no x86-64 code inside")
@@ -81,6 +91,8 @@ def level_checks(
         problems = [f"{item.name}: {found}" for item in ours for found in item.report.findings]
         above = f" with {', '.join(isa)}" if isa else ""
         seen = f"{total:,} instructions in {len(scans)} files, none above {level}{above}"
+        if inside:
+            seen += f"; in {len(inside)} variants of the CPU backend none above the variant's own"
         yield judge("cpu", _TITLE, problems, seen, seconds=seconds)
     notes = [
         f"{item.name}: {len(item.report.findings)} functions for newer CPUs; {item.dispatched}"
@@ -116,6 +128,16 @@ def _highest(features: set[str]) -> str:
     common |= {"AVX512F" if name.startswith("AVX512") else "AVX2"
                for name in features if name.startswith("AVX")}  # fmt: skip
     return next(level for level in LEVELS if common <= allowed_features(level))
+
+
+def _other_variants(said: Mapping[str, Any], inside: Mapping[str, Any]) -> list[str]:
+    """Return where the manifest's variants and those inside differ, one line each."""
+    return [
+        f"{name}: manifest.json says {said.get(name, 'nothing')}, "
+        f"by its name it is {inside.get(name, 'no variant')}"
+        for name in sorted(said.keys() | inside.keys())
+        if said.get(name) != inside.get(name)
+    ]
 
 
 def _unknown(isa: tuple[str, ...]) -> list[str]:

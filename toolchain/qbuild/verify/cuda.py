@@ -11,12 +11,12 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from qbuild.binary.fatbin import FatReport, read_fatbin_data
+from qbuild.bundle.manifest import Manifest
 from qbuild.errors import BinaryError, QbuildError, RecipeError, ToolchainError
-from qbuild.manifest import Manifest
 from qbuild.verify import binaries, papers
 from qbuild.verify.binaries import Images, foreign_files, mapped
-from qbuild.verify.model import Check, judge, not_run, passed
 from qbuild.verify.structure import Unpacked
+from qbuild.verify.verdict import Check, judge, not_run, passed
 
 _COMPILERS: Final = ("nvcc", "clang-cuda")
 _TITLE: Final = "GPU code is what the name says"
@@ -103,7 +103,7 @@ def _own(images: Images, reports: Mapping[str, FatReport]) -> dict[str, FatRepor
 
 def _differences(own: Mapping[str, FatReport], wanted: tuple[str, ...]) -> Iterator[str]:
     from qbuild.cuda.arch import parse_archs
-    from qbuild.cuda.verdict import check_archs
+    from qbuild.cuda.device_code import check_archs
 
     try:
         archs = parse_archs(wanted)
@@ -130,7 +130,7 @@ def _held(name: str, report: FatReport) -> str:
 
 
 def _families(own: Mapping[str, FatReport]) -> Iterator[Check]:
-    from qbuild.cuda.proof import running
+    from qbuild.bundle.cuda_proof import running
 
     for name, report in own.items():
         try:
@@ -177,7 +177,7 @@ def _driver(
 
 
 def _judge_gpu(own: Mapping[str, FatReport], gpu: str) -> Check:
-    from qbuild.cuda.verdict import WORDS, gpu_verdict
+    from qbuild.cuda.device_code import WORDS, gpu_verdict
 
     verdicts = [(name, gpu_verdict(report, gpu)) for name, report in own.items()]
     lines = [f"{PurePosixPath(name).name}: {verdict}" for name, verdict in verdicts]

@@ -13,17 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild import tiny_gguf
-from qbuild.launch.check import flag_problems
-from qbuild.launch.options import help_problems
-from qbuild.launch.profile import SERVER, offered, runnable, settings
-from qbuild.launch.scripts import config_name, script_names
+from qbuild.bundle.launch.check import flag_problems
+from qbuild.bundle.launch.options import help_problems
+from qbuild.bundle.launch.profile import SERVER, offered, runnable, settings
+from qbuild.bundle.launch.scripts import config_name, script_names
 from qbuild.recipe.convert import KeyProblem, convert
 from qbuild.recipe.launch import PHYSICAL, check
 from qbuild.recipe.model import Launch
-from qbuild.verify.model import Check, judge
+from qbuild.verify import tiny_gguf
 from qbuild.verify.runners import Runner
-from qbuild.verify.steps import Programs, Step, server_problems
+from qbuild.verify.trials import Programs, Step, server_problems
+from qbuild.verify.verdict import Check, judge
 
 _TITLE: Final = "launch profiles name options that the programs have"
 # These are opened while the options are read, and lie only where the bundle is used.

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from qbuild.manifest import FILE_NAME as MANIFEST
-from qbuild.manifest import Manifest
-from qbuild.provenance import FILE_NAME as PROVENANCE
-from qbuild.provenance import PREDICATE, STATEMENT
+from qbuild.bundle.manifest import FILE_NAME as MANIFEST
+from qbuild.bundle.manifest import Manifest
+from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
+from qbuild.bundle.provenance import PREDICATE, STATEMENT
 from qbuild.verify.structure import Unpacked
 
 CUDA_NAME: Final = re.compile(r"(?:^|[-_.])(?:cuda|cu1[0-9]|gtx|rtx|geforce|tesla|sm_?\d\d)", re.I)
@@ -142,6 +142,7 @@ def _twice_said(
     for key in ("os", "arch", "cpu"):
         yield f"target.{key}", target[key], dig(recipe, "target", key)
     yield "target.isa", target.get("isa"), sorted(texts(dig(recipe, "target", "isa")))
+    yield "target.variants", "variants" in target, dig(recipe, "target", "variants") is True
     if target["os"] == "linux":
         yield "target.glibc", target.get("glibc"), dig(recipe, "target", "glibc")
     yield "features.linkage", features.get("linkage"), dig(recipe, "build", "linkage")

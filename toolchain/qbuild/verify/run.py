@@ -1,7 +1,7 @@
 """Runs the programs of an unpacked bundle: version, a known sentence, a server's answers.
 
 Only ``qbuild verify --run`` and qbuild's own build come here; everything runs in the sandbox.
-The tiny model of :mod:`qbuild.tiny_gguf` must say its one sentence, so that "it printed
+The tiny model of :mod:`qbuild.verify.tiny_gguf` must say its one sentence, so that "it printed
 something" does not pass for "it computes right".
 """
 
@@ -13,17 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import tiny_gguf
+from qbuild.binary.zip_reader import open_zip
+from qbuild.bundle.manifest import Manifest
 from qbuild.console import Reporter, Silent
 from qbuild.errors import VerifyError
-from qbuild.manifest import Manifest
-from qbuild.unpack import open_zip
-from qbuild.verify import papers, probes
+from qbuild.verify import papers, patch_probes, tiny_gguf
 from qbuild.verify.binaries import has_device_code
 from qbuild.verify.launch import launch_steps
-from qbuild.verify.model import Check, judge, not_run
 from qbuild.verify.runners import Runner, plan_for
-from qbuild.verify.steps import Programs, Step, Wanted, steps
+from qbuild.verify.trials import Programs, Step, Wanted, steps
+from qbuild.verify.verdict import Check, judge, not_run
 
 if TYPE_CHECKING:
     from qbuild.verify.static import Bundle
@@ -64,6 +63,7 @@ def run_zip(
             commit=str(source.get("commit", "")),
             number=number if isinstance(number, int) else None,
             isa=papers.texts(target.get("isa")),
+            variants="variants" in target,
             qemu_cpu=str(papers.dig(bundle.recipe, "checks", "qemu_cpu") or ""),
             wanted=_wanted_help(bundle.manifest),
             cuda=_cuda_loads(bundle),
@@ -83,7 +83,7 @@ def _cuda_loads(bundle: Bundle) -> bool:
 def _wanted_help(manifest: Manifest | None) -> tuple[Wanted, ...]:
     if manifest is None:
         return ()
-    found, _ = probes.probes_of(manifest)
+    found, _ = patch_probes.probes_of(manifest)
     return tuple(
         Wanted(program=item.probe.place, text=item.probe.value, patch=item.patch)
         for item in found
@@ -99,6 +99,7 @@ def run_checks(
     commit: str,
     number: int | None = None,
     isa: tuple[str, ...] = (),
+    variants: bool = False,
     qemu_cpu: str = "",
     wanted: tuple[Wanted, ...] = (),
     cuda: bool = False,
@@ -116,6 +117,7 @@ def run_checks(
         commit: Pinned commit id (hex, full), or "" when unknown.
         number: Upstream's build number, when known.
         isa: Extensions beyond the level.
+        variants: Whether it chooses among variants of the CPU backend at start.
         qemu_cpu: CPU model for qemu instead of the level's.
         wanted: Texts that must be in the programs' ``--help``.
         cuda: Whether a CUDA backend is inside.
@@ -141,6 +143,7 @@ def run_checks(
             host_os=host_os or host.system(),
             scratch=scratch,
             cache_dir=cache_dir,
+            variants=variants,
         )
         programs = Programs(
             root=unpacked.resolve(),
@@ -153,7 +156,8 @@ def run_checks(
             (runner, step)
             for runner in plan.runners
             for step in tried
-            if not step.runners or runner.id in step.runners
+            if (not step.runners or runner.id in step.runners)
+            and (not runner.only or step.kind in runner.only)
         ]
         with reporter.task("run", total=len(todo), unit="steps") as task:
             for done, (runner, step) in enumerate(todo):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from qbuild.recipe.isa import QEMU_CPU
+from qbuild.recipe.variants import QEMU_CPUS, chosen, useful
 from qbuild.verify import wine
-from qbuild.verify.model import Check, not_run
+from qbuild.verify.verdict import Check, not_run
 
 _QEMU_NAMES: Final = ("qemu-x86_64", "qemu-x86_64-static")
 _GET_WINE: Final = "Debian: apt-get install wine64"
@@ -29,6 +30,8 @@ class Runner:
         prefix: What comes before the program on the command line.
         env: Environment it needs.
         slowdown: By how much longer a program may take than natively.
+        variant: The variant of the CPU backend that must be loaded there; "": there is but one.
+        only: Kinds of steps that are tried; none named: all.
     """
 
     id: str
@@ -36,6 +39,8 @@ class Runner:
     prefix: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     slowdown: float = 1.0
+    variant: str = ""
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,7 @@ def plan_for(
     host_os: str,
     scratch: Path,
     cache_dir: Path | None,
+    variants: bool = False,
 ) -> Plan:
     """Find out how a bundle can be run here.
 
@@ -71,28 +77,54 @@ def plan_for(
         host_os: What this machine runs.
         scratch: Existing folder for what runners need; the caller deletes it.
         cache_dir: Where a prepared Wine prefix is kept between runs, or None.
+        variants: Whether the bundle chooses among variants of the CPU backend at start.
 
     Raises:
         VerifyError: Wine is there but does not work.
     """
     in_wine = _in_wine(scratch, cache_dir) if target_os == "windows" != host_os else None
     model = qemu_cpu or QEMU_CPU.get(cpu_level, "")
-    found = (
-        _direct(target_os, cpu_level, host_os, in_wine),
-        _emulated(
-            model,
-            cpu_level=cpu_level,
-            isa=isa,
-            named=bool(qemu_cpu),
-            target_os=target_os,
-            in_wine=in_wine,
-            scratch=scratch,
-        ),
+    direct = _direct(target_os, cpu_level, host_os, in_wine)
+    emulated = _emulated(
+        model,
+        cpu_level=cpu_level,
+        isa=isa,
+        named=bool(qemu_cpu),
+        target_os=target_os,
+        in_wine=in_wine,
+        scratch=scratch,
     )
+    found = [direct, emulated]
+    if variants:
+        found = list(_choosing(direct, emulated, model, cpu_level))
     return Plan(
         runners=tuple(item for item in found if isinstance(item, Runner)),
         missing=tuple(item for item in found if isinstance(item, Check)),
     )
+
+
+def _choosing(
+    direct: Runner | Check, emulated: Runner | Check, model: str, cpu_level: str
+) -> Iterator[Runner | Check]:
+    """Yield the same ways with the variant that is to be chosen, and one for each older CPU."""
+    flags = _host_flags()
+    if isinstance(direct, Runner) and flags:
+        direct = replace(direct, variant=chosen(flags, cpu_level))
+    yield direct
+    yield emulated
+    if not isinstance(emulated, Runner):
+        return
+    shipped = useful(cpu_level)
+    for cpu, variant in QEMU_CPUS.items():
+        if variant in shipped and cpu != model:
+            yield replace(
+                emulated,
+                id=f"{emulated.id}-{cpu.lower()}",
+                label=emulated.label.replace(model, cpu),
+                prefix=tuple(cpu if word == model else word for word in emulated.prefix),
+                variant=variant,
+                only=("generate",),
+            )
 
 
 def _in_wine(scratch: Path, cache_dir: Path | None) -> Runner | None:
@@ -163,9 +195,14 @@ def _emulated(
 def host_lacks(cpu_level: str) -> str:
     """Return the CPU flag of the level that this machine is known not to have, or ""."""
     flag = _LEVEL_FLAG.get(cpu_level, "")
+    flags = _host_flags()  # unknown: the run itself will tell
+    return flag if flag and flags and flag not in flags else ""
+
+
+def _host_flags() -> list[str]:
+    """Return this machine's CPU flags, or nothing where the system does not list them."""
     try:
         with Path("/proc/cpuinfo").open() as stream:
-            flags = next((line.split() for line in stream if line.startswith("flags")), [])
+            return next((line.split() for line in stream if line.startswith("flags")), [])
     except OSError:
-        return ""  # unknown: the run itself will tell
-    return flag if flag and flags and flag not in flags else ""
+        return []

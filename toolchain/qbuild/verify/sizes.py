@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild.binary.zip_reader import ZipView, open_zip
+from qbuild.bundle.manifest import FILE_NAME, Manifest, load_manifest
 from qbuild.errors import QbuildError
-from qbuild.manifest import FILE_NAME, Manifest, load_manifest
-from qbuild.unpack import ZipView, open_zip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild.binary.zip_reader import ZipView, open_zip
+from qbuild.bundle.manifest import FILE_NAME as MANIFEST
+from qbuild.bundle.manifest import Manifest, load_manifest
+from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
 from qbuild.console import Reporter, Silent, Task
 from qbuild.errors import ArchiveError, QbuildError, VerifyError
 from qbuild.hashing import sha256_file
-from qbuild.manifest import FILE_NAME as MANIFEST
-from qbuild.manifest import Manifest, load_manifest
-from qbuild.provenance import FILE_NAME as PROVENANCE
-from qbuild.unpack import ZipView, open_zip
-from qbuild.verify import binaries, cpu, cuda, papers, probes
+from qbuild.verify import binaries, cpu, cuda, papers, patch_probes
 from qbuild.verify.binaries import Images
 from qbuild.verify.launch import launch_check
-from qbuild.verify.model import Check, Verdict, judge, not_run
 from qbuild.verify.structure import Unpacked, repack_problems, structure_problems, unpack
+from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
 _NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
 _STEPS: Final = 14
@@ -178,6 +178,7 @@ def _checks(
         unpacked,
         level=str(manifest.target["cpu"]) if manifest else "",
         isa=papers.texts(manifest.target.get("isa")) if manifest else (),
+        variants=manifest.target.get("variants") if manifest else None,
         foreign=bundle.foreign,
         task=task,
     )
@@ -316,9 +317,9 @@ def _source(bundle: Bundle) -> Iterator[Check]:
         "binaries hold the pinned commit id",
         lambda: binaries.source_problems(images, unpacked, commit),
     )
-    wanted, without = probes.probes_of(manifest)
-    readable, rest = probes.split_by_kind(wanted)
-    problems = [p for item in readable if (p := probes.probe_problem(item, images, unpacked))]
+    wanted, without = patch_probes.probes_of(manifest)
+    readable, rest = patch_probes.split_by_kind(wanted)
+    problems = [p for item in readable if (p := patch_probes.probe_problem(item, images, unpacked))]
     title = "each patch is in the binaries"
     total = sum(len(papers.texts(series.get("patches"))) for series in manifest.series)
     others = total - len(wanted) - len(without)
@@ -336,7 +337,7 @@ def _source(bundle: Bundle) -> Iterator[Check]:
 def _web_ui(bundle: Bundle) -> Check:
     """Whether the page that the papers promise is in the programs, and no other."""
     id, title = "web-ui", "the web UI is inside or not, as the manifest says"
-    having = probes.files_with(_WEB_UI, bundle.images, bundle.unpacked)
+    having = patch_probes.files_with(_WEB_UI, bundle.images, bundle.unpacked)
     seen = f"inside: {', '.join(having)}" if having else "not inside"
     if bundle.manifest is None:
         return not_run(id, title, seen, _NO_MANIFEST)

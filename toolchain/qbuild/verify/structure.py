@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from qbuild.archive import DOS_DATE, UNIX, UTF8_FLAG, ZipEntry, write_zip
+from qbuild.binary.zip_reader import ZipMember, ZipView
+from qbuild.binary.zip_writer import DOS_DATE, UNIX, UTF8_FLAG, ZipEntry, write_zip
 from qbuild.console import Task
 from qbuild.errors import ArchiveError, VerifyError
-from qbuild.unpack import ZipMember, ZipView
 
 _LOCAL_HEADER: Final = 30
 _ZIP64_FIELD: Final = 20

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from qbuild.errors import VerifyError
-from qbuild.sandbox import Limits, run
 from qbuild.verify import canary
+from qbuild.verify.sandbox import Limits, run
 
 ENV: Final[Mapping[str, str]] = {
     "WINEDEBUG": "-all",

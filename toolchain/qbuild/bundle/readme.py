@@ -1,0 +1,374 @@
+"""``README.txt``: what a person reads who unpacked the zip and has neither Python nor git.
+
+Plain text, at most 78 columns, CRLF line ends for Windows so that any editor shows it right.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from qbuild.bundle.facts import BundleFacts
+from qbuild.bundle.launch.profile import profiles_of
+from qbuild.bundle.third_party import Found
+from qbuild.recipe.load import as_dict
+from qbuild.recipe.rebuild import recipe_words
+
+FILE_NAME: Final = "README.txt"
+_WIDTH: Final = 78
+
+# First processors of each level of the x86-64 psABI, from the vendors' own product tables.
+PROCESSORS: Final[Mapping[str, str]] = {
+    "x86-64": "any 64-bit Intel or AMD processor",
+    "x86-64-v2": (
+        "a processor with SSE4.2 and POPCNT: Intel Core of the first generation (Nehalem, 2008) "
+        "or newer, AMD FX (Bulldozer, 2011) or newer"
+    ),
+    "x86-64-v3": (
+        "a processor with AVX2, FMA, F16C and BMI2: Intel Core of the 4th generation (Haswell, "
+        "2013) or newer, AMD Ryzen or newer. Most Pentium and Celeron models before 2020 lack AVX2"
+    ),
+    "x86-64-v4": (
+        "a processor with AVX-512 (F, BW, CD, DQ, VL): Intel Xeon Scalable (Skylake-SP, 2017) or "
+        "newer, AMD Ryzen 7000 (Zen 4) or newer"
+    ),
+}
+
+
+def make_readme(facts: BundleFacts, found: Sequence[Found] = ()) -> bytes:
+    """Return the README of a bundle as UTF-8, with the line ends of its target system.
+
+    Args:
+        facts: What the bundle is.
+        found: Its third-party components, for the list of licences.
+
+    """
+    parts = [
+        _title(facts),
+        _needs(facts),
+        _start(facts),
+        _models(facts),
+        _features(facts),
+        _differences(facts),
+        _checks(facts),
+        _licences(found),
+    ]
+    lines = "\n\n".join(parts).rstrip().split("\n")
+    newline = "\r\n" if facts.windows else "\n"
+    return (newline.join(lines) + newline).encode()
+
+
+def _wrap(text: str, indent: str = "", first: str | None = None) -> str:
+    return textwrap.fill(
+        " ".join(text.split()),
+        _WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _section(title: str, paragraphs: Iterable[str]) -> str:
+    return "\n\n".join([f"{title}\n{'-' * len(title)}", *paragraphs])
+
+
+def _title(facts: BundleFacts) -> str:
+    source = facts.source
+    patched = "with the changes listed below" if facts.series else "unchanged"
+    head = f"{facts.name}\n{'=' * len(facts.name)}"
+    what = (
+        f"llama.cpp {source.version} (commit {source.commit[:9]} of {source.date}), {patched}, "
+        f"built by qbuild {facts.qbuild_version} from the recipe `{facts.recipe.name}`: "
+        f"{facts.recipe.summary.rstrip('.')}."
+    )
+    plain = (
+        "llama.cpp runs large language models on your own computer, without an account. Nothing "
+        "is installed: delete the folder and it is gone."
+    )
+    return "\n\n".join([head, _wrap(what), _wrap(plain)])
+
+
+def _needs(facts: BundleFacts) -> str:
+    target = facts.recipe.target
+    if facts.windows:
+        system = f"Windows 10 or newer, 64 bit. {_redistributable(facts)}"
+    else:
+        system = f"Linux, 64 bit, with glibc {target.glibc} or newer."
+    cpu = PROCESSORS.get(target.cpu, target.cpu)
+    extra = f" with {', '.join(sorted(target.isa))}" if target.isa else ""
+    blas = []
+    if facts.recipe.openblas.origin == "system":
+        blas = [_wrap("The system's OpenBLAS (Debian, Ubuntu: libopenblas0).", "  ", "- ")]
+    return _section(
+        "What it needs",
+        [
+            _wrap(system, "  ", "- "),
+            _wrap(
+                f"Processor level {target.cpu}{extra}: {cpu}. On an older processor the programs "
+                f"stop at once, with `illegal instruction` or silently.{_variants(facts)}",
+                "  ",
+                "- ",
+            ),
+            *_gpu_needs(facts),
+            *blas,
+            _wrap("Memory for the model: about the size of its file plus 1 to 2 GB.", "  ", "- "),
+        ],
+    )
+
+
+def _variants(facts: BundleFacts) -> str:
+    if not facts.recipe.target.variants:
+        return ""
+    return (
+        " The arithmetic is there once for each family of processors, up to Sapphire Rapids and "
+        "Zen 4: the programs load the best one when they start."
+    )
+
+
+def _redistributable(facts: BundleFacts) -> str:
+    need = facts.redistributable
+    if need is None:
+        return "No Visual C++ redistributable is needed."
+    if facts.recipe.bundle.vc_runtime == "app-local":
+        return f"Microsoft's Visual C++ runtime lies beside the programs: {', '.join(need.dlls)}."
+    return (
+        f"Microsoft's Visual C++ redistributable (x64), version {need.version} or newer, must be "
+        f"installed: the programs load {', '.join(need.dlls)}."
+    )
+
+
+def _gpu_needs(facts: BundleFacts) -> list[str]:
+    cuda = facts.cuda
+    if cuda is None:
+        return []
+    gpus = "; ".join(f"{family} {how}" for family, how in cuda.gpus)
+    lines = [
+        f"An NVIDIA GPU, for speed: {gpus} (generation and compute capability). Any other GPU is "
+        "not used; the processor then does all the work.",
+        f"NVIDIA's driver {cuda.driver} or newer. Nothing else of CUDA has to be installed."
+        if cuda.cublas
+        else f"NVIDIA's driver {cuda.driver} or newer, and cudart, cublas and cublasLt of CUDA "
+        f"{cuda.toolkit.partition('.')[0]} on the library path: this bundle leaves them out.",
+        "`nvidia-smi` prints the driver's version; `llama-cli --list-devices` the GPUs that are "
+        "used.",
+    ]
+    return [_wrap(line, "  ", "- ") for line in lines]
+
+
+def _command(facts: BundleFacts, program: str, arguments: str) -> str:
+    name = f".\\{program}.exe" if facts.windows else f"./{program}"
+    return f"    {name} {arguments}"
+
+
+def _start(facts: BundleFacts) -> str:
+    targets = facts.recipe.build.targets
+    if facts.windows:
+        unpack = (
+            "Unpack the whole zip into a folder of its own (right click, Extract All) and keep "
+            "the files together. Open that folder, right click, Open in Terminal."
+        )
+    else:
+        unpack = (
+            "Unpack the whole zip into a folder of its own, keep the files together, and open a "
+            "terminal there. If your unpacker dropped the permissions: chmod +x llama-* *.sh"
+        )
+    model = "models\\model.gguf" if facts.windows else "models/model.gguf"
+    paragraphs = [_wrap(unpack), *_scripts(facts)]
+    if "llama-cli" in targets:
+        paragraphs += [
+            "Chat in the terminal:",
+            _command(facts, "llama-cli", f"-m {model}"),
+        ]
+    if "llama-server" in targets:
+        serve = (
+            "Serve a model to programs that speak the OpenAI API"
+            + (" and to the browser" if facts.ui else "")
+            + ", on this computer only:"
+        )
+        paragraphs += [
+            _wrap(serve),
+            _command(facts, "llama-server", f"-m {model} --port 8080"),
+            _wrap("Its address is then http://127.0.0.1:8080; Ctrl-C ends it."),
+        ]
+    if "llama-bench" in targets:
+        paragraphs += [
+            "Measure the speed:",
+            _command(facts, "llama-bench", f"-m {model}"),
+        ]
+    others = sorted(set(targets) - {"llama-cli", "llama-server", "llama-bench"})
+    if others:
+        paragraphs.append(_wrap(f"Also here: {', '.join(others)}; each explains itself: --help"))
+    if facts.windows:
+        paragraphs.append(
+            _wrap(
+                "The programs are not signed. Windows SmartScreen may say it protected your PC: "
+                "More info, Run anyway, once you compared the zip's sha256 (below). If files "
+                "are blocked: right click the zip before unpacking, Properties, Unblock."
+            )
+        )
+        if facts.recipe.launch:
+            paragraphs += _script_policy(next(iter(profiles_of(facts.recipe)), "NAME"))
+    return _section("How to start", paragraphs)
+
+
+def _scripts(facts: BundleFacts) -> list[str]:
+    """Return what the start scripts are for, when there are any."""
+    profiles = profiles_of(facts.recipe)
+    if not profiles:
+        return []
+    kind = "bat" if facts.windows else "sh"
+    how = "Double click" if facts.windows else "Start"
+    lines = [
+        _wrap(f"{profile.summary.rstrip('.')}.", "  ", f"- run-{name}.{kind}: ")
+        for name, profile in profiles.items()
+    ]
+    return [
+        _wrap(
+            f"{how} one of these; it looks at the model, the port, the processor"
+            + (" and the driver" if facts.recipe.cuda.architectures else "")
+            + " before it starts anything, and says what is missing:"
+        ),
+        "\n".join(lines),
+        _wrap(
+            "Their settings, the model's name first, are in config-NAME.txt: edit that, not the "
+            "script. Another model can be "
+            + ("dropped on the script." if facts.windows else "named behind the script.")
+        ),
+        "Or start the programs themselves:",
+    ]
+
+
+def _script_policy(name: str) -> list[str]:
+    """Return what Windows asks about scripts, and what the .bat files do about it."""
+    return [
+        _wrap(
+            "Each .bat has a .ps1 that does the same. Windows runs no .ps1 unless its script "
+            "policy allows it; for one start, without changing the policy:"
+        ),
+        f"    powershell -ExecutionPolicy Bypass -File .\\run-{name}.ps1",
+        _wrap(
+            "The .bat files need no permission and no admin rights. They ask their .ps1 in this "
+            "way which processor this is; where that is forbidden, they start without knowing."
+        ),
+    ]
+
+
+def _models(facts: BundleFacts) -> str:
+    if facts.https:
+        return _section(
+            "Where models come from",
+            [
+                _wrap(
+                    "Any .gguf model works that this llama.cpp knows; -hf <user>/<model> downloads "
+                    "one by HTTPS."
+                )
+            ],
+        )
+    curl = "curl.exe" if facts.windows else "curl"
+    folder = "models\\model.gguf" if facts.windows else "models/model.gguf"
+    return _section(
+        "Where models come from",
+        [
+            _wrap(
+                "This build has no HTTPS: -hf, --model-url with https and other downloads by the "
+                "tools themselves are NOT available in it and end with a message that says so. "
+                "Fetch the model once with a browser (on the model's page: Files, then the "
+                "download arrow of a .gguf file), or from the terminal:"
+            ),
+            f'    mkdir models\n    {curl} -L -o {folder} "<address of the .gguf file>"',
+            _wrap("Then pass the file with -m: any .gguf model that this llama.cpp knows."),
+        ],
+    )
+
+
+def _features(facts: BundleFacts) -> str:
+    build = facts.recipe.build
+    points = []
+    if "llama-server" in build.targets:
+        points.append(
+            "llama-server's web UI is inside: open its address in a browser. Pictures that "
+            "an answer links to are fetched by the browser, from wherever they are."
+            if facts.ui
+            else "llama-server's web UI is NOT inside; the API is. Use any chat program that "
+            "speaks the OpenAI API."
+        )
+    points.append("HTTPS is inside." if facts.https else "HTTPS is not inside (see above).")
+    points.append(
+        "Each tool is one file that can be copied alone."
+        if build.linkage == "static"
+        else "The tools share the libraries beside them: move them together."
+    )
+    return _section("What is inside", [_wrap(point, "  ", "- ") for point in points])
+
+
+def _differences(facts: BundleFacts) -> str:
+    if not facts.series:
+        return _section(
+            "Differences from upstream",
+            [_wrap("None in the source; only build options were chosen.")],
+        )
+    paragraphs = []
+    for series in facts.series:
+        summary = f": {series.summary}" if series.summary else ""
+        paragraphs.append(_wrap(f"Series {series.name}{summary}"))
+        paragraphs += [
+            _wrap(f"{patch.subject.rstrip('.')}. Why: {patch.why}", "  ", "- ")
+            for patch in series.patches
+        ]
+    return _section("Differences from upstream", paragraphs)
+
+
+def _checks(facts: BundleFacts) -> str:
+    zip_name = f"{facts.name}.zip"
+    compare = (
+        f"certutil -hashfile {zip_name} SHA256"
+        if facts.windows
+        else f"sha256sum -c {zip_name}.sha256"
+    )
+    labels = []
+    if facts.windows:
+        labels.append(
+            "This bundle was NOT run on a real Windows by those who built it; where a check ran "
+            "it, that was under Wine on Linux."
+        )
+    if facts.gpu_validated is False:
+        labels.append(
+            "Its GPU code was NOT run on a real GPU by those who built it (gpu_validated: false)."
+        )
+    elif facts.gpu_validated is None:
+        labels.append("It holds no GPU code: everything runs on the processor.")
+    again = shlex.join(recipe_words(as_dict(facts.recipe)))
+    return _section(
+        "How to check it, and how to build it again",
+        [
+            "Compare the zip with the .sha256 file that came with it:",
+            f"    {compare}",
+            _wrap(
+                "manifest.json lists every file with its sha256, provenance.json says from what "
+                "it was made, sbom.cdx.json lists the parts. Whoever has qbuild checks all of it "
+                "and builds the same bytes again on the same kind of machine:"
+            ),
+            f"    qbuild verify {zip_name}\n    qbuild reproduce {again}",
+            *[_wrap(label) for label in labels],
+        ],
+    )
+
+
+def _licences(found: Sequence[Found]) -> str:
+    width = max((len(item.component.name) for item in found), default=0)
+    lines = [f"    {item.component.name.ljust(width)}  {item.component.spdx}" for item in found]
+    return _section(
+        "Licences",
+        [
+            _wrap(
+                "llama.cpp is under the MIT licence. The parts inside and the licences they are "
+                "passed on under (texts in the folder licenses):"
+            ),
+            "\n".join(lines),
+        ]
+        if lines
+        else [_wrap("The texts are in the folder licenses.")],
+    )

@@ -1,5 +1,0 @@
-"""What this machine is, and which recipe fits it."""
-
-from qbuild.detect.recommend import Recommendation, recommend
-
-__all__ = ["Recommendation", "recommend"]

@@ -1,0 +1,257 @@
+"""A finished zip as a Python wheel: ``pip install`` it and ``llama-cli`` is a command.
+
+The wheel holds the very files of the zip, unpacked below one package, and a small module that
+starts them; scikit-build-core builds it. Nothing is compiled and nothing looks at the machine:
+platform, name and version come from the zip's manifest, so equal zips give equal wheels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbuild.errors import BundleError, UsageError
+from qbuild.store import write_atomically
+
+_EPOCH = "315532800"
+"""Seconds: 1980-01-01, the oldest time a zip can hold; the bundles' own time stamp."""
+
+_LAUNCH = '''\
+"""Starts the programs that lie beside this module."""
+
+import os
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent / "bundle"
+
+
+def start(name):
+    """Become the program, with this process's arguments."""
+    program = str(FOLDER / name)
+    if os.name == "nt":
+        import subprocess
+
+        sys.exit(subprocess.call([program, *sys.argv[1:]]))
+    os.execv(program, [program, *sys.argv[1:]])
+'''
+
+_CMAKE = """\
+# Copies files only: no language, no compiler.
+cmake_minimum_required(VERSION 3.24)
+project({name} LANGUAGES NONE)
+install(DIRECTORY bundle DESTINATION {package} USE_SOURCE_PERMISSIONS)
+install(FILES __init__.py launch.py DESTINATION {package})
+"""
+
+_BUILD = "import sys; from scikit_build_core.build import build_wheel; build_wheel(sys.argv[1])"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """What the wheel says about itself.
+
+    Args:
+        project: Name for ``pip install``, e.g. ``qbuild-llama-avx2``.
+        version: PEP 440 version, e.g. ``0.5.0.dev0+g0c1e57098``.
+        platform: Platform tag, e.g. ``manylinux_2_28_x86_64``.
+        programs: Command → file in the bundle.
+        licence: SPDX expression of everything inside; empty: not all of it has one.
+        summary: One line for people.
+    """
+
+    project: str
+    version: str
+    platform: str
+    programs: Mapping[str, str]
+    licence: str
+    summary: str
+
+    @property
+    def package(self) -> str:
+        """Return the importable name."""
+        return self.project.replace("-", "_")
+
+    @property
+    def filename(self) -> str:
+        """Return the wheel's file name."""
+        return f"{self.package}-{self.version}-py3-none-{self.platform}.whl"
+
+
+def describe(manifest: Mapping[str, Any], sbom: Mapping[str, Any]) -> Described:
+    """Return what a wheel of this bundle is called and holds.
+
+    Args:
+        manifest: The zip's ``manifest.json``.
+        sbom: The zip's ``sbom.cdx.json``.
+
+    Raises:
+        BundleError: The bundle holds no program, or is for a machine wheels have no tag for.
+    """
+    recipe = re.sub(r"[^a-z0-9]+", "-", str(manifest["recipe"]))
+    target = manifest["target"]
+    programs = {
+        Path(f["path"]).name.removesuffix(".exe"): f["path"]
+        for f in manifest["files"]
+        if f["executable"]
+    }
+    if not programs:
+        raise BundleError("the zip holds no program", where=str(manifest["name"]))
+    return Described(
+        project=f"qbuild-llama-{recipe}",
+        version=_version(manifest),
+        platform=_platform(target),
+        programs=programs,
+        licence=_licence(sbom),
+        summary=f"llama.cpp {manifest['version']} for {target['os']}, {target['cpu']} "
+        f"(recipe {manifest['recipe']})",
+    )
+
+
+def _version(manifest: Mapping[str, Any]) -> str:
+    """Return upstream's version with the exact build behind it, as PEP 440 writes it."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        base = Version(str(manifest["source"]["version"])).public
+    except InvalidVersion:
+        base = "0"
+    return str(Version(f"{base}+{manifest['version']}"))
+
+
+def _platform(target: Mapping[str, Any]) -> str:
+    """Return the platform tag; a Linux bundle's glibc floor was checked by ``verify``."""
+    if target["os"] == "windows" and target["arch"] == "x86_64":
+        return "win_amd64"
+    if target["os"] == "linux" and target.get("glibc"):
+        return f"manylinux_{str(target['glibc']).replace('.', '_')}_{target['arch']}"
+    raise BundleError(f"there is no wheel tag for {target['os']} on {target['arch']}")
+
+
+def _licence(sbom: Mapping[str, Any]) -> str:
+    """Return one expression for all components, or nothing when a part has only a text."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    found: set[str] = set()
+    for part in sbom.get("components", []):
+        for item in part.get("licenses", []):
+            said = item.get("expression") or item.get("license", {}).get("id")
+            if not said:
+                return ""
+            found.add(f"({said})" if " OR " in said else said)
+    try:
+        return str(canonicalize_license_expression(" AND ".join(sorted(found)))) if found else ""
+    except InvalidLicenseExpression:
+        return ""
+
+
+def project_files(what: Described) -> dict[str, str]:
+    """Return name → text of the project that scikit-build-core builds."""
+    functions = "".join(
+        f'\n\ndef {_function(command)}():\n    """Start {command}."""\n    start("{file}")\n'
+        for command, file in sorted(what.programs.items())
+    )
+    scripts = "".join(
+        f'{json.dumps(command)} = "{what.package}.launch:{_function(command)}"\n'
+        for command in sorted(what.programs)
+    )
+    licence = f"license = {json.dumps(what.licence)}\n" if what.licence else ""
+    return {
+        "pyproject.toml": f"""\
+[build-system]
+requires = ["scikit-build-core"]
+build-backend = "scikit_build_core.build"
+
+[project]
+name = "{what.project}"
+version = "{what.version}"
+description = {json.dumps(what.summary)}
+readme = {{ file = "bundle/README.txt", content-type = "text/plain" }}
+requires-python = ">=3.8"
+{licence}license-files = ["bundle/licenses/*"]
+
+[project.scripts]
+{scripts}
+[tool.scikit-build]
+wheel.packages = []
+wheel.py-api = "py3"
+""",
+        "CMakeLists.txt": _CMAKE.format(name=what.package, package=what.package),
+        "__init__.py": f'"""{what.summary}."""\n',
+        "launch.py": _LAUNCH + functions,
+    }
+
+
+def _function(command: str) -> str:
+    return re.sub(r"\W", "_", command)
+
+
+def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Path]) -> Path:
+    """Return the wheel of a zip, built into ``dist``.
+
+    Args:
+        zip_path: A verified zip of qbuild's.
+        dist: Where the wheel and its hash go.
+        work: Empty folder to work in.
+        programs: Folders that hold CMake and ninja.
+
+    Raises:
+        ArchiveError: The zip is damaged.
+        BundleError: The wheel cannot be made.
+        UsageError: The zip is not one of qbuild's.
+    """
+    from qbuild.binary.zip_reader import open_zip
+    from qbuild.hashing import sha256_file
+
+    with open_zip(zip_path) as view:
+        if not {"manifest.json", "sbom.cdx.json"} <= set(view.names):
+            raise UsageError(
+                "the zip has no manifest", where=str(zip_path), fix="use a zip that qbuild made"
+            )
+        what = describe(
+            json.loads(view.read("manifest.json")), json.loads(view.read("sbom.cdx.json"))
+        )
+        view.extract_to(work / "bundle")
+    for name, text in project_files(what).items():
+        (work / name).write_text(text, encoding="utf-8")
+    env = {
+        **os.environ,
+        "PATH": os.pathsep.join([*map(str, programs), os.environ.get("PATH", os.defpath)]),
+        "CMAKE_GENERATOR": "Ninja",
+        "SOURCE_DATE_EPOCH": _EPOCH,
+        "PYTHONHASHSEED": "0",  # scikit-build-core walks a set: the order in the wheel is its own
+        "_PYTHON_HOST_PLATFORM": what.platform,
+    }
+    made = work / "made"
+    made.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", _BUILD, str(made)],
+        cwd=work,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    built = made / what.filename
+    if done.returncode != 0 or not built.is_file():
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise BundleError(
+            "scikit-build-core made no wheel",
+            where=said[0] if said else ", ".join(p.name for p in made.iterdir()) or str(work),
+            fix="run again with --debug and report what it prints",
+        )
+    dist.mkdir(parents=True, exist_ok=True)
+    target = dist / what.filename
+    aside = target.with_name(f".{target.name}.part")
+    aside.write_bytes(built.read_bytes())
+    aside.replace(target)
+    line = f"{sha256_file(target)}  {target.name}\n"
+    write_atomically(target.with_name(target.name + ".sha256"), line.encode())
+    return target

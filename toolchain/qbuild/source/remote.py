@@ -1,0 +1,200 @@
+"""Ask one origin on the network for one commit: reachable or not is known within seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from qbuild.source.gitenv import run_git
+from qbuild.source.origins import (
+    BRANCH,
+    CHECKED,
+    PLAIN,
+    FetchedSource,
+    Job,
+    finish,
+    init_bare,
+    parent_of,
+    progress_of,
+    raise_if_disk,
+    why_not,
+    without_password,
+)
+from qbuild.source.quarantine import Forged, Unusable
+
+TRIES = 3
+"""How often a network fetch is tried; the waits between are 1 s and 4 s."""
+
+REACH_TIMEOUT_S = 10.0
+"""Seconds for looking up a host and connecting to it. git itself would wait for minutes."""
+
+FETCH_TIMEOUT_S = 1800.0
+"""Seconds for one fetch; a stalled one (below 1 kB/s for 20 s) is ended by git long before."""
+
+_PORTS = {"https": 443, "http": 80, "git": 9418, "ssh": 22}
+_ABSENT = re.compile(
+    r"not our ref|unadvertised object|couldn't find remote ref|no such remote ref", re.IGNORECASE
+)
+_FOR_GOOD = re.compile(
+    r"not found|Authentication failed|could not read Username|Permission denied|does not appear "
+    r"to be a git repository|returned error: 4\d\d|not allowed|unable to find remote helper"
+    r"|is not a git command",
+    re.IGNORECASE,
+)
+_LIES = re.compile(
+    r"fsck|hash mismatch|did not (?:send all necessary|receive expected) object|bad object|corrupt"
+    r"|invalid index-pack|missing (?:blob|tree|commit|necessary)|collision|inconsistent"
+    r"|object of unexpected type|index-pack failed",
+    re.IGNORECASE,
+)
+_CUT = re.compile(
+    r"early EOF|unexpected disconnect|RPC failed|hung up|reset by peer|timed out|Broken pipe",
+    re.IGNORECASE,
+)
+
+
+def from_url(url: str, job: Job) -> FetchedSource:
+    """Fetch a commit, and nothing else, from a URL.
+
+    Raises:
+        Unusable: It cannot be reached, or does not give the commit.
+        Forged: What it gave does not hash to what was asked.
+        StoreError: The disk is full.
+    """
+    from qbuild.store import remove_tree
+
+    shown = without_password(url)
+    if re.search(r"\.(tar(\.\w+)?|tgz|zip|whl)$", urllib.parse.urlsplit(url).path):
+        raise Unusable("it is a file, not a repository: download it and name the file")
+    _reach(url)
+    commit = job.commit
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        commit = _remote_ref(url, commit, job)
+    why = ""
+    for attempt in range(TRIES):
+        if attempt:
+            wait = 4 ** (attempt - 1)
+            job.reporter.warn(f"{shown}: {why}; trying again in {wait} s")
+            _pause(wait)
+        remove_tree(job.dest)  # a clean restart: nothing of a cut transfer stays
+        init_bare(job.dest)
+        with job.reporter.task(f"fetch {commit[:9]}", unit="items") as task:
+            result = run_git(
+                [*CHECKED, "fetch", "--progress", "--depth=1", "--no-tags",
+                 "--no-write-fetch-head", "--", url, f"+{commit}:{BRANCH}"],
+                job.dest,
+                env={**PLAIN, **_ssh()},
+                timeout=FETCH_TIMEOUT_S,
+                on_progress=progress_of(task),
+            )  # fmt: skip
+        if result.rc == 0:
+            packs = (job.dest / "objects" / "pack").glob("*.pack")
+            size = sum(path.stat().st_size for path in packs)
+            return finish(shown, commit, size, job.dest)
+        raise_if_disk(result, job.dest)
+        why = why_not(result)
+        if _ABSENT.search(result.err):
+            raise Unusable(f"it does not hold commit {commit} or will not give it")
+        if _LIES.search(result.err) and not _CUT.search(result.err):
+            raise Forged(why)
+        if _FOR_GOOD.search(result.err):
+            break
+    raise Unusable(why)
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def tree_of(url: str, commit: str, scratch: Path) -> str:
+    """Return the tree id of a commit at a URL, fetching (where the server can) the commit alone.
+
+    Args:
+        url: The repository.
+        commit: Full commit id.
+        scratch: A folder that does not exist yet.
+
+    Raises:
+        Unusable: The URL cannot be reached or does not give the commit.
+
+    """
+    _reach(url)
+    init_bare(scratch)
+    fetch = ["fetch", "--quiet", "--depth=1", "--filter=tree:0", "--no-tags",
+             "--no-write-fetch-head", "--", url, f"+{commit}:{BRANCH}"]  # fmt: skip
+    result = run_git(fetch, scratch, env={**PLAIN, **_ssh()}, timeout=120)
+    if result.rc:
+        raise Unusable(why_not(result))
+    shown = run_git(["cat-file", "commit", commit], scratch, env=PLAIN)
+    if shown.rc or not shown.out.startswith(b"tree "):
+        raise Unusable(f"it did not give commit {commit}: {why_not(shown)}")
+    return shown.out[5:45].decode()
+
+
+def _remote_ref(url: str, ref: str, job: Job) -> str:
+    """Return the commit id a branch or tag has at a URL; an annotated tag is peeled."""
+    result = run_git(
+        ["ls-remote", "--", url, ref, f"{ref}^{{}}"],
+        parent_of(job.dest),
+        env={**PLAIN, **_ssh()},
+        timeout=60,
+    )
+    if result.rc:
+        raise Unusable(why_not(result))
+    pairs = {name: sha for sha, _, name in (x.partition("\t") for x in result.text.splitlines())}
+    for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", ref):
+        if name in pairs:
+            return pairs[name]
+    raise Unusable(f"it has no branch or tag `{ref}`")
+
+
+def _ssh() -> dict[str, str]:
+    """Make ssh ask nothing and give up soon, unless the user chose a command of their own."""
+    if "GIT_SSH_COMMAND" in os.environ or "GIT_SSH" in os.environ:
+        return {}
+    return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=15"}
+
+
+def _reach(url: str) -> None:
+    """Look up and connect to the URL's host, or the proxy in front of it.
+
+    Raises:
+        Unusable: It cannot be reached within :data:`REACH_TIMEOUT_S`.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in _PORTS:
+        return  # ssh's short form: the name may be an alias that only ssh resolves
+    if parts.hostname is None:
+        raise Unusable("the URL names no host")
+    try:
+        place = (parts.hostname, parts.port or _PORTS[parts.scheme])
+    except ValueError as error:
+        raise Unusable(f"the URL's port is wrong: {error}") from error
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(parts.hostname):
+        hop = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        if hop.hostname:
+            place = (hop.hostname, hop.port or 80)
+    outcome: list[OSError | None] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection(place, timeout=REACH_TIMEOUT_S).close()
+            outcome.append(None)
+        except OSError as error:
+            outcome.append(error)
+
+    # getaddrinfo takes no time limit, so it gets a thread that may be left behind
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(REACH_TIMEOUT_S)
+    if not outcome:
+        raise Unusable(f"{place[0]} did not answer within {REACH_TIMEOUT_S:.0f} s")
+    if (failure := outcome[0]) is not None:
+        raise Unusable(f"{place[0]} cannot be reached ({failure.strerror or failure})")

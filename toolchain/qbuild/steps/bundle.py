@@ -1,0 +1,201 @@
+"""From the plan and its results to the facts a bundle states about itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qbuild import __version__
+from qbuild.bundle.facts import (
+    BundleFacts,
+    CudaFacts,
+    InputFile,
+    PatchFacts,
+    Redistributable,
+    SeriesFacts,
+    SourceFacts,
+    ToolchainFacts,
+)
+from qbuild.recipe.lock import WheelPin
+from qbuild.steps import openblas
+from qbuild.steps.plan import BUILD_TOOLS, Plan
+from qbuild.store import Entry
+from qbuild.toolchains import ON_WINDOWS
+
+
+def _input(wheel: WheelPin) -> InputFile:
+    return InputFile(
+        name=wheel.project, version=wheel.version, filename=wheel.filename, sha256=wheel.sha256
+    )
+
+
+def lock_subset(plan: Plan) -> dict[str, Any]:
+    """Return the pins this build used, as they stand in the lockfile."""
+    pin = plan.pin
+    source: dict[str, Any] = {
+        "name": pin.name,
+        "url": pin.url,
+        "commit": pin.commit,
+        "tree": pin.tree,
+        "date": pin.date,
+        "version": pin.version,
+    }
+    if pin.build_number:
+        source["build_number"] = pin.build_number
+    wheels = [
+        {
+            "project": w.project,
+            "version": w.version,
+            "filename": w.filename,
+            "sha256": w.sha256,
+            "size": w.size,
+        }
+        for w in plan.wheels
+    ]
+    return {"source": source, "wheels": wheels}
+
+
+def facts_of(
+    plan: Plan,
+    patched: Entry,
+    compiled: Entry,
+    cuda: CudaFacts | None = None,
+    redistributable: Redistributable | None = None,
+) -> BundleFacts:
+    """Return what the bundle's manifest, provenance, SBOM and README say."""
+    pin = plan.pin
+    subjects = {(p["series"], p["file"]): p["subject"] for p in patched.facts["patches"]}
+    series = tuple(
+        SeriesFacts(
+            name=s.name,
+            summary=s.summary,
+            digest=s.digest,
+            patches=tuple(
+                PatchFacts(
+                    file=p.file,
+                    subject=subjects.get((s.name, p.file), p.file),
+                    why=p.entry.why,
+                    sha256=hashlib.sha256(p.mail.body).hexdigest(),
+                    probe=dataclasses.asdict(p.entry.probe),
+                )
+                for p in s.patches
+            ),
+        )
+        for s in plan.series
+    )
+    described = plan.configure.inputs["toolchain"]
+    return BundleFacts(
+        recipe=plan.recipe,
+        source=SourceFacts(
+            repository=pin.url.removesuffix(".git"),
+            commit=pin.commit,
+            tree=pin.tree,
+            version=pin.version,
+            date=pin.date,
+            build_number=pin.build_number,
+        ),
+        patched_commit=patched.facts["commit"],
+        patched_tree=patched.facts["tree"],
+        series=series,
+        toolchain=ToolchainFacts(
+            name=described["name"],
+            version=described["version"] or str(compiled.facts["compiler"]),
+            triple=described["target"],
+            inputs=tuple(_input(w) for w in plan.wheels if w.project not in BUILD_TOOLS),
+        ),
+        lock=lock_subset(plan),
+        cmake=plan.configure.inputs["cache"],
+        qbuild_version=__version__,
+        cuda=cuda,
+        gpu_validated=_gpu_validated(plan),
+        redistributable=redistributable,
+        tools=tuple(_input(w) for w in plan.wheels if w.project in BUILD_TOOLS),
+    )
+
+
+def _gpu_validated(plan: Plan) -> bool | None:
+    """Return whether every architecture's kernels have run on a real GPU; none without CUDA."""
+    if not plan.recipe.cuda.architectures:
+        return None
+    from qbuild.cuda.arch import parse_archs
+    from qbuild.cuda.device_code import gpu_validated
+
+    return all(
+        gpu_validated(_cuda_compiler(plan), arch, plan.pin.commit)
+        for arch in parse_archs(plan.recipe.cuda.architectures)
+    )
+
+
+def _cuda_compiler(plan: Plan) -> str:
+    """Return the CUDA compiler as ``gpu-validated.toml`` calls it: nvcc with its release."""
+    described = plan.configure.inputs["toolchain"]
+    return " ".join(str(described[key]) for key in ("name", "toolkit") if key in described)
+
+
+def _runtime(plan: Plan, staged: Path) -> Redistributable | None:
+    """Prove the C runtime of what Visual Studio linked; return what it needs of Microsoft's.
+
+    Raises:
+        BundleError: It has another runtime than its recipe, or needs a newer one than is pinned.
+    """
+    recipe = plan.recipe
+    if recipe.toolchain.name not in ON_WINDOWS or recipe.target.os != "windows":
+        return None
+    from qbuild.binary.pe import read_pe
+    from qbuild.toolchains import crt
+
+    images = {path.name: read_pe(path) for path in sorted((staged / "bin").iterdir())}
+    crt.check_imports(images, recipe.toolchain.runtime, where=recipe.name)
+    need = crt.needed_redistributable(images)
+    if recipe.bundle.vc_runtime == "app-local" and need is not None:
+        (pinned,) = (w.version for w in plan.wheels if w.project == "msvc-runtime")
+        crt.check_version(need, pinned, where=recipe.name)
+    return need
+
+
+def bundle_from_plan(
+    plan: Plan,
+    *,
+    staged: Path,
+    patched: Entry,
+    compiled: Entry,
+    unpacked: Mapping[str, Path],
+    dest: Path,
+) -> dict[str, Any]:
+    """Write the zip into ``dest`` and return its facts.
+
+    Raises:
+        BundleError: Something the binaries need is missing or forbidden, or a launch profile
+            names an option that they do not have.
+    """
+    from qbuild.bundle.launch.check import check_flags
+    from qbuild.bundle.launch.scripts import extra_files
+    from qbuild.bundle.make import make_bundle
+
+    provided = {
+        name: unpacked[project] / file
+        for name, (project, file) in plan.toolchain.provides(plan.recipe).items()
+    }
+    if plan.openblas is not None:
+        provided |= {path.name: path for path in (unpacked[openblas.STEP] / "bin").iterdir()}
+    cuda = None
+    if plan.recipe.cuda.architectures:
+        from qbuild.bundle.cuda_proof import prove
+
+        versions = {wheel.project: wheel.version for wheel in plan.wheels}
+        installed = str(plan.configure.inputs["toolchain"].get("toolkit", ""))
+        cuda = prove(plan.recipe, staged, provided, versions, toolkit=installed)
+    check_flags(plan.recipe, staged)
+    result = make_bundle(
+        stage=staged,
+        source_tree=patched.path / "tree",
+        toolchain_licences=unpacked,
+        facts=facts_of(plan, patched, compiled, cuda, _runtime(plan, staged)),
+        dest_dir=dest,
+        provided=provided,
+        extras=extra_files(plan.recipe),
+    )
+    return {"zip": result.zip.name, "sha256": result.sha256, "size": result.size}

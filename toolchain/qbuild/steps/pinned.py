@@ -1,0 +1,136 @@
+"""The pinned inputs of a build, each fetched once into the store: the source and the wheels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qbuild import host, process
+from qbuild.console import Reporter
+from qbuild.errors import ToolchainError
+from qbuild.recipe.lock import SourcePin, WheelPin
+from qbuild.steps.options import Record
+from qbuild.steps.plan import Step, source_step, wheel_step
+from qbuild.store import Entry, Store, remove_tree
+
+UNPACKED = 4
+"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
+
+
+def ensure(
+    step: Step,
+    make: Callable[[Path], Mapping[str, Any]],
+    store: Store,
+    reporter: Reporter,
+    record: Record,
+) -> Entry:
+    """Return a step's checked result, making it when the store has none.
+
+    Two runs that need the same step take turns: the second finds the first one's result.
+    """
+    process.check_stop()
+    entry = store.get(step.kind, step.key, reporter)
+    if entry is None:
+        with store.lock(step.kind, step.key, reporter):
+            entry = store.get(step.kind, step.key, reporter)
+            if entry is None:
+                started = time.monotonic()
+                entry = store.put(step.kind, step.key, step.inputs, make)
+                record.seconds[step.label] = round(time.monotonic() - started, 2)
+                record.made.append(step.label)
+                return entry
+    record.reused.append(step.label)
+    return entry
+
+
+def fetch_pin(
+    pin: SourcePin,
+    store: Store,
+    reporter: Reporter,
+    *,
+    origins: Sequence[str],
+    offline: bool,
+    record: Record | None = None,
+) -> Entry:
+    """Return the store's repository (``repo.git``) that holds a pinned commit.
+
+    Raises:
+        OriginError: No origin delivers it, or one delivers something else.
+    """
+    from qbuild.source.fetch import fetch_source
+
+    kept = record or Record()
+
+    def make(dest: Path) -> Mapping[str, Any]:
+        reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
+        fetched = fetch_source(
+            pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
+        )
+        kept.origin = fetched.origin
+        return {"commit": fetched.commit, "tree": fetched.tree}
+
+    return ensure(source_step(pin), make, store, reporter, kept)
+
+
+def fetch_wheel(
+    wheel: WheelPin,
+    store: Store,
+    reporter: Reporter,
+    *,
+    offline: bool,
+    record: Record | None = None,
+) -> Entry:
+    """Return the store's unpacked copy of a pinned wheel; its files lie below ``files/``.
+
+    Raises:
+        OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
+    """
+    from qbuild.source.wheels import check_room, fetch_file, unpack_wheel
+    from qbuild.toolchains import zig
+
+    def make(dest: Path) -> Mapping[str, Any]:
+        check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
+        reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+        aside = dest.with_name(dest.name + "-file")
+        try:
+            path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
+            unpack_wheel(path, dest / "files")
+        finally:
+            remove_tree(aside)
+        if wheel.project == "ziglang":
+            zig.adjust(dest / "files")
+        return {"project": wheel.project, "version": wheel.version}
+
+    return ensure(wheel_step(wheel), make, store, reporter, record or Record())
+
+
+def program(files: Path, name: str) -> Path:
+    """Return a program inside an unpacked wheel, wherever that wheel keeps it.
+
+    Raises:
+        ToolchainError: The wheel holds no such program.
+    """
+    suffix = ".exe" if host.system() == "windows" else ""
+    places: Sequence[str] = (
+        f"{name}/data/bin/{name}{suffix}",
+        f"*.data/scripts/{name}{suffix}",
+        f"bin/{name}{suffix}",
+    )
+    for pattern in places:
+        for path in sorted(files.glob(pattern)):
+            return path
+    raise ToolchainError(f"the pinned wheel holds no program `{name}`", where=str(files))
+
+
+def _download_size(pin: SourcePin) -> str:
+    size = pin.sdist.size if pin.sdist else 0
+    return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"
+
+
+BUILD_PROGRAMS: Mapping[str, Callable[[Path], Path]] = {
+    "cmake": lambda files: program(files, "cmake"),
+    "ninja": lambda files: program(files, "ninja"),
+}
+"""Project of a pinned wheel → where its program lies among the unpacked files."""
