@@ -26,14 +26,18 @@ _BINARY: Final = {
 }  # fmt: skip
 _ASSIGN: Final = {"=", "+=", "-=", "*=", "/=", "|=", "&="}
 _TYPES: Final = frozenset(
-    "auto bool int long int32_t int64_t uint16_t uint32_t uint64_t size_t float double char struct enum "
-    "ggml_tensor llama_layer llama_model_loader llama_token gguf_type ggml_type llm_tensor "
-    "std::string std::vector std::array std::set std::unordered_set std::map std::stringstream "
-    "std::ostringstream llama_swa_type llm_arch gguf_context_ptr".split()
+    {
+        *("auto", "bool", "int", "long", "int32_t", "int64_t", "uint16_t", "uint32_t", "uint64_t"),
+        *("size_t", "float", "double", "char", "struct", "enum", "ggml_tensor", "llama_layer"),
+        *("llama_model_loader", "llama_token", "gguf_type", "ggml_type", "llm_tensor"),
+        *("std::string", "std::vector", "std::array", "std::set", "std::unordered_set"),
+        *("std::map", "std::stringstream", "std::ostringstream", "llama_swa_type", "llm_arch"),
+        "gguf_context_ptr",
+    }
 )
 _QUALIFIERS: Final = frozenset({"const", "constexpr", "static", "struct", "enum", "unsigned"})
 _NO_MEANING: Final = frozenset(
-    "LLAMA_LOG_INFO LLAMA_LOG_WARN LLAMA_LOG_DEBUG LLAMA_LOG_ERROR GGML_UNUSED".split()
+    ["LLAMA_LOG_INFO", "LLAMA_LOG_WARN", "LLAMA_LOG_DEBUG", "LLAMA_LOG_ERROR", "GGML_UNUSED"]
 )
 
 
@@ -66,22 +70,27 @@ class Reader:
     # Tokens
 
     def peek(self, ahead: int = 0) -> str:
+        """Return a token's text without taking it."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)][1]
 
     def kind(self, ahead: int = 0) -> str:
+        """Return what kind of token it is."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)][0]
 
     def take(self) -> str:
+        """Return the next token and go on."""
         self.at += 1
         return self.tokens[self.at - 1][1]
 
     def accept(self, text: str) -> bool:
+        """Take the next token if it is this one."""
         if self.peek() == text and self.kind() != "str":
             self.at += 1
             return True
         return False
 
     def expect(self, text: str) -> None:
+        """Take the next token, which must be this one."""
         if not self.accept(text):
             near = " ".join(each for _, each in self.tokens[max(self.at - 8, 0) : self.at + 6])
             raise UnreadableError(f"{self.where}: `{text}` expected near: {near}")
@@ -105,6 +114,7 @@ class Reader:
         return found
 
     def statement(self) -> list[Node]:
+        """Return the next statement; a declaration of several names makes several."""
         word = self.peek()
         if word == ";":
             self.take()
@@ -262,6 +272,7 @@ class Reader:
     # Expressions
 
     def expression(self) -> Node:
+        """Return the next expression."""
         left = self._ternary()
         if self.peek() in _ASSIGN and self.kind() == "op":
             operator = self.take()
@@ -367,9 +378,7 @@ class Reader:
 
     def _postfix(self, node: Node) -> Node:
         while True:
-            if self.accept("."):
-                node = [".", node, self.take()]
-            elif self.accept("->"):
+            if self.accept(".") or self.accept("->"):
                 node = [".", node, self.take()]
             elif self.accept("["):
                 node = ["[]", node, self.expression()]

@@ -28,6 +28,7 @@ _FLAGS: Final = "TENSOR_(?:DUPLICATED|NOT_REQUIRED|SKIP|SKIP_IF_VIRTUAL|ALLOW_RE
 
 
 def read(source: Path, name: str) -> str:
+    """Return a file of the source tree."""
     return (source / name).read_text(encoding="utf-8")
 
 
@@ -124,6 +125,7 @@ def simple(node: Node) -> Any:
 
 
 def plain(name: str) -> str:
+    """Return a name without the prefixes that every one of its kind has."""
     return re.sub(r"^(?:LLM_KV_|LLM_TENSOR_|this\.)", "", name)
 
 
@@ -156,7 +158,9 @@ def classes(source: Path) -> dict[str, Any]:
     header = read(source, "src/models/models.h")
     found: dict[str, Any] = {
         name: {"base": base}
-        for name, base in re.findall(r"^struct llama_model_(\w+) : public llama_model_(\w+)", header, re.M)
+        for name, base in re.findall(
+            r"^struct llama_model_(\w+) : public llama_model_(\w+)", header, re.M
+        )
     }
     helpers: dict[str, Any] = {}
     for path in sorted((source / "src" / "models").glob("*.cpp")):
@@ -168,7 +172,9 @@ def classes(source: Path) -> dict[str, Any]:
         for match in re.finditer(rf"^{head}\([^)]*\)\s*:[^{{]*?\{{\n(.*?)^\}}", text, re.M | re.S):
             found[match[1]].setdefault("graph", assertions(match[2], path.name))
         begin = text.find("::load_arch_hparams")
-        for match, made in functions(text[: max(begin, 0)], r"static void (?P<name>\w+)", path.name):
+        for match, made in functions(
+            text[: max(begin, 0)], r"static void (?P<name>\w+)", path.name
+        ):
             helpers[match["name"]] = made
     return {"classes": found, "helpers": helpers}
 
@@ -207,7 +213,9 @@ def table(source: Path) -> dict[str, Any]:
     head = r"void llama_model_base::(?P<name>create_tensor_\w+|load_swa_pattern)"
     helpers = {match["name"]: made_ for match, made_ in functions(model, head, "llama-model.cpp")}
     loaders = {
-        "hparams": between(model, "ml.get_key(LLM_KV_CONTEXT_LENGTH", "load_arch_hparams(ml);", "h"),
+        "hparams": between(
+            model, "ml.get_key(LLM_KV_CONTEXT_LENGTH", "load_arch_hparams(ml);", "load_hparams"
+        ),
         "locals": locals_(read(source, "src/llama-model.h")),
         "scales": between(
             model, "for (int i = 0; i < n_layer_all; ++i) {\n            auto & layer = layers[i];",
@@ -231,7 +239,17 @@ def table(source: Path) -> dict[str, Any]:
         "loaders": loaders,
         "classes": found["classes"],
         "projector": projector(source),
+        "templates": templates(source),
     }
+
+
+def templates(source: Path) -> dict[str, list[str]]:
+    """Return the filters and tests that llama.cpp's templates know."""
+    values = re.findall(r'^\s+\{"(\w+)", ', read(source, "common/jinja/value.cpp"), re.M)
+    others = re.findall(r'filter_id == "(\w+)"', read(source, "common/jinja/runtime.cpp"))
+    tests = {each[8:] for each in values if each.startswith("test_is_")}
+    filters = {each for each in (*values, *others) if not each.startswith("test_is_")}
+    return {"filters": sorted(filters), "tests": sorted(tests)}
 
 
 def projector(source: Path) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def ask_server(model: Path, server: Path, *flags: str) -> tuple[bool, str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [str(server), "-m", str(model), "--host", "127.0.0.1", "--port", str(port), "-c", "256",
-               "--parallel", "1", "-t", "1", "--fit", "off", *flags]  # fmt: skip
+    command = [str(server), "-m", str(model), "--host", "127.0.0.1", "--port", str(port),
+               "-c", "256", "--parallel", "1", "-t", "1", "--fit", "off", *flags]  # fmt: skip
     log = model.with_name("server.log")
     with log.open("wb") as stream:
         process = subprocess.Popen(

@@ -22,6 +22,8 @@ NOT_RUN: Final = {
     "wavtokenizer-dec": "makes sound, no text",
     "chameleon": "half implemented upstream",
     "t5encoder": "an encoder, which the server does not answer with",
+    "plm": "upstream's fixture does not fit its graph (a TODO there)",
+    "rwkv6qwen2": "upstream's fixture crashes it, as its own test says",
     "qwen3tts": "makes sound; its fixture needs a vocabulary of its own",
 }
 """Architectures that are left out, and why."""
@@ -118,7 +120,9 @@ def other_side(made: Made, rng: random.Random) -> str:
 
 
 def turned(made: Made, rng: random.Random) -> str:
-    flat = [i for i, each in enumerate(made.tensors) if len(each[1]) == 2 and each[1][0] != each[1][1]]
+    flat = [
+        i for i, each in enumerate(made.tensors) if len(each[1]) == 2 and each[1][0] != each[1][1]
+    ]
     at = rng.choice(flat)
     name, shape, kind = made.tensors[at]
     made.tensors[at] = (name, (shape[1], shape[0]), kind)
@@ -165,7 +169,9 @@ def other_length(made: Made, rng: random.Random) -> str:
     key = rng.choice([*lists, *(each for each in scalar if each in made.keys)])
     value = made.keys[key]
     if isinstance(value, list):
-        made.keys[key] = value[:-1] if rng.random() < 0.5 and len(value) > 1 else [*value, value[-1]]
+        made.keys[key] = (
+            value[:-1] if rng.random() < 0.5 and len(value) > 1 else [*value, value[-1]]
+        )
     else:
         made.keys[key] = [value] * (count + rng.choice([-1, 0, 1]))
     return f"{key} has {len(made.keys[key])} items"

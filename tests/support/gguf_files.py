@@ -220,6 +220,50 @@ def qwen3(kind: str = "q8_0", layers: int = 6) -> tuple[Keys, Tensors]:
     return common("qwen3", layers), tensors
 
 
+def qwen3vl(kind: str = "q8_0", layers: int = 2) -> tuple[Keys, Tensors]:
+    """A model that takes pictures, and one more layer of their features (deepstack)."""
+    keys = common("qwen3vl", layers, **{"rope.dimension_sections": [24, 20, 20, 0]})
+    keys["qwen3vl.n_deepstack_layers"] = 1
+    tensors = ends()
+    for i in range(layers):
+        tensors += attention(i, kind) + feed(i, kind)
+    return keys, tensors
+
+
+def bert(kind: str = "q8_0", layers: int = 2) -> tuple[Keys, Tensors]:
+    """An encoder."""
+    keys = common(
+        "bert",
+        layers,
+        **{
+            "attention.head_count_kv": HEADS,
+            "attention.key_length": None,
+            "attention.value_length": None,
+            "rope.dimension_count": None,
+            "attention.layer_norm_epsilon": 1e-6,
+            "context_length": 512,
+        },
+    )
+    keys["tokenizer.ggml.token_type_count"] = 2
+    tensors: Tensors = [
+        ("token_embd.weight", (EMBEDDING, len(TOKENS)), "q8_0"),
+        ("token_types.weight", (EMBEDDING, 2), "f32"),
+        ("position_embd.weight", (EMBEDDING, 512), "f32"),
+    ]
+    tensors += [(f"token_embd_norm.{end}", (EMBEDDING,), "f32") for end in ("weight", "bias")]
+    for i in range(layers):
+        blk = f"blk.{i}."
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            tensors += [(f"{blk}{name}.weight", (EMBEDDING, EMBEDDING), kind),
+                        (f"{blk}{name}.bias", (EMBEDDING,), "f32")]  # fmt: skip
+        for name in ("attn_output_norm", "layer_output_norm"):
+            tensors += [(f"{blk}{name}.{end}", (EMBEDDING,), "f32") for end in ("weight", "bias")]
+        for name, one, other in (("ffn_up", EMBEDDING, FEED), ("ffn_down", FEED, EMBEDDING)):
+            tensors += [(f"{blk}{name}.weight", (one, other), kind),
+                        (f"{blk}{name}.bias", (other,), "f32")]  # fmt: skip
+    return keys, tensors
+
+
 def llama(kind: str = "q8_0", layers: int = 6) -> tuple[Keys, Tensors]:
     """A dense model whose output matrix is its token embeddings."""
     tensors = ends(output=False)

@@ -6,15 +6,14 @@ the source tree), the tensors from the loader's own functions: each is made as i
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qbuild.modelfile.header import Header, List
-from qbuild.modelfile.loader import Loader, Weight, program
-from qbuild.modelfile.program import Machine, Node, Ref, RefusedError, Scope, UnsureError
+from qbuild.modelfile.header import List
+from qbuild.modelfile.loader import _PLAIN, _ROWS, Loader, Weight, program
+from qbuild.modelfile.program import Machine, Node, RefusedError, Scope, UnsureError
 from support import gguf_files as g
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
@@ -36,7 +35,11 @@ class Keys(Machine):
         return f"LLM_ARCH_{self.row['enum']}" if name == "arch" else name
 
     def call(self, name: str, arguments: list[Node], scope: Scope) -> Any:
-        given = [self.value(each, scope) for each in arguments if not (isinstance(each, str) and each in program()["keys"])]
+        given = [
+            self.value(each, scope)
+            for each in arguments
+            if not (isinstance(each, str) and each in program()["keys"])
+        ]
         if name == "ms.add_kv":
             key = program()["keys"][arguments[0]].replace("%s", self.arch)
             self.keys[key] = given[0]
@@ -92,7 +95,8 @@ class Maker(Loader):
                 return None
             if min(sides) < 1:
                 raise RefusedError(f"{name}: {sides}")
-            f32 = len(sides) == 1 or re.search(r"norm|ssm_|conv|bias|_gate_inp|lerp|time_|scale", name)
+            operation = self.table["operations"][kind][1]
+            f32 = len(sides) == 1 or name.endswith("bias") or operation in _PLAIN or kind in _ROWS
             self.weights[name] = Weight(
                 name=name, sides=tuple(sides), type="GGML_TYPE_F32" if f32 else "GGML_TYPE_F16"
             )

@@ -16,6 +16,8 @@ _ANOTHER: Final = "get another conversion of the model: this one is damaged or o
 _OLLAMA: Final = (
     "Ollama's own conversions look so: get one made for llama.cpp from the model's page"
 )
+_DIFFUSION: Final = ("dream", "llada", "llada-moe", "rnd1")
+"""They write all of an answer at once, which llama-server's way of asking does not fit."""
 _SEEING: Final = re.compile(r"(v|mm|a|model\.vision|vision|audio|model\.mm)\.")
 """How tensors for pictures and sound begin, which llama.cpp wants in a file of their own."""
 
@@ -34,6 +36,14 @@ def loader_traps(model: Model, contradictions: Iterable[Trap]) -> Iterator[Trap]
             id="vocabulary", severity="error", what=f"llama.cpp refuses the tokenizer: {problem}",
             fix=_ANOTHER,
         )  # fmt: skip
+    if model.keys.get("general.architecture") in _DIFFUSION:
+        yield Trap(
+            id="diffusion",
+            severity="error",
+            what="this is a diffusion model: llama-server stops with it, only llama.cpp's "
+            "llama-diffusion-cli answers",
+            fix="take a model that writes token after token",
+        )
     if not model.tensors or model.missing:
         return
     vocabulary = vocabulary_size(model.head)

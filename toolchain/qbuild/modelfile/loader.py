@@ -35,6 +35,10 @@ _KIND_NAMES: Final = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "st
                       "i64", "f64")  # fmt: skip
 _ARRAYS: Final = {"uint32_t": (4, 5), "int32_t": (4, 5), "int": (4, 5), "uint64_t": (10,),
                   "float": (6,), "std::string": (8,), "llama_token": (4, 5)}  # fmt: skip
+_PLAIN: Final = ("ADD", "MUL", "DIV", "SSM_CONV", "SSM_SCAN", "ROPE", "RWKV_WKV6")
+"""Operations that read a weight as it is: the CPU's abort on anything but F32."""
+_ROWS: Final = ("TOKEN_TYPES",)
+"""Rows that are added, where the table says that they are picked out."""
 _MAX_ITEMS: Final = 1 << 16
 _ROPE_SCALING: Final = {"none": 0, "linear": 1, "yarn": 2, "longrope": 3}
 """LLAMA_ROPE_SCALING_TYPES; any other text is -1, which the loader refuses."""
@@ -105,6 +109,8 @@ def load(head: Header, tensors: Sequence[Tensor], *, vocabulary: int) -> Answer 
         loader.hyperparameters()
         loader.tensors()
         loader.graph()
+        if loader.unusable:
+            raise RefusedError(loader.unusable[0])
     except RefusedError as error:
         refused = str(error)
     except (UnsureError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError):
@@ -137,6 +143,7 @@ class Loader(Machine):
             for each in tensors
         }
         self.created = 0
+        self.unusable: list[str] = []
         self.asked: set[str] = set()
         self.missing = ""
         self.vocabulary = vocabulary
@@ -216,6 +223,8 @@ class Loader(Machine):
             return self.table["constants"][name]
         if name == "arch":
             return f"LLM_ARCH_{self.row['enum']}"
+        if name == "__func__":
+            return "load"
         if name == "ml.load_mtp":
             return False  # the server loads it only with --spec-type draft-mtp
         known = name in self.table["keys"] or name in self.table["tensors"]
@@ -278,10 +287,9 @@ class Loader(Machine):
         if name in self.table["helpers"]:
             parameters, body = self.table["helpers"][name]
             given = [
-                self.ref(node, scope) if parameter.startswith("&") and parameter != "&ml"
-                and parameter != "&layer" else self.value(node, scope) if parameter != "&ml" else None
+                self._given(parameter, node, scope)
                 for parameter, node in zip(parameters, arguments, strict=False)
-            ]  # fmt: skip
+            ]
             return self.invoke(parameters, body, given, {})
         if head and rest:
             return self.method(self.value(head, scope), rest, arguments, scope)
@@ -293,6 +301,13 @@ class Loader(Machine):
         if name.startswith(("std::vector", "std::array", "std::string", "array")):
             return self._made(name, arguments, scope)
         raise UnsureError(f"{name}()")
+
+    def _given(self, parameter: str, node: Node, scope: Scope) -> Any:
+        """Return what a function gets for a parameter: a place where it is one by reference."""
+        if parameter == "&ml":
+            return None
+        by_reference = parameter.startswith("&") and parameter != "&layer"
+        return self.ref(node, scope) if by_reference else self.value(node, scope)
 
     def _made(self, name: str, arguments: list[Node], scope: Scope) -> Any:
         given = [self.value(each, scope) for each in arguments]
@@ -350,7 +365,7 @@ class Loader(Machine):
     _f_sqrtf = _f_std_sqrt
 
     def _f_powf(self, arguments: list[Node], scope: Scope) -> float:
-        return float(self.value(arguments[0], scope)) ** float(self.value(arguments[1], scope))
+        return math.pow(self.value(arguments[0], scope), self.value(arguments[1], scope))
 
     def _f_std_fill(self, arguments: list[Node], scope: Scope) -> None:
         items = self.value(arguments[0], scope)
@@ -426,7 +441,9 @@ class Loader(Machine):
         return True
 
     def _scalar(self, key: str, kind: str) -> Any:
-        wanted = _SCALAR.get(kind.rstrip("&"), 4 if kind.startswith("enum") or "_type" in kind else 0)
+        wanted = _SCALAR.get(
+            kind.rstrip("&"), 4 if kind.startswith("enum") or "_type" in kind else 0
+        )
         if kind in ("int", "llama_token"):
             wanted = 5
         if wanted:
@@ -506,6 +523,10 @@ class Loader(Machine):
                 f"{_sides(sides)}, got {_sides(found.ne)}"
             )
         self.asked.add(name)
+        operation = "ADD" if name.endswith(".bias") else self.table["operations"][kind][1]
+        if found.type != "GGML_TYPE_F32" and (operation in _PLAIN or kind in _ROWS):
+            stored = found.type.removeprefix("GGML_TYPE_")
+            self.unusable.append(f"tensor '{name}' is {stored}, which {operation} cannot read")
         if self.table["operations"][kind][1] == "NONE" or flag & bits["TENSOR_SKIP"]:
             self.created += 1
             return None
@@ -540,4 +561,4 @@ def written(node: Node) -> str:
         return f"{word[1:]}{written(rest[0])}"
     if len(rest) == 2:
         return f"{written(rest[0])} {word} {written(rest[1])}"
-    return word
+    return str(word)

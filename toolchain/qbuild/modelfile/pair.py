@@ -20,7 +20,12 @@ _FAMILY: Final = {"gpt2": "bpe", "hybriddna": "bpe", "whitespace": "bpe", "gemma
 _OWN: Final = ("eagle3", "dflash", "gemma4-assistant")
 """Architectures that draft with the target's own vocabulary or hidden states."""
 _FIX: Final = "take a small model of the same family and generation, e.g. Qwen3-0.6B for Qwen3-8B"
-_BEGINS: Final = {"llama": (1, True), "bert": (101, False), "t5": (None, False), "gpt2": (11, False)}
+_BEGINS: Final = {
+    "llama": (1, True),
+    "bert": (101, False),
+    "t5": (None, False),
+    "gpt2": (11, False),
+}
 """Tokenizer → the id of its first token where the file names none, and whether it adds it."""
 _ENDS: Final = {"llama": 2, "gpt2": 11, "t5": 1}
 

@@ -99,7 +99,7 @@ class Machine:
         """Return what a name stands for that is no local variable."""
         raise UnsureError(name)
 
-    def store(self, name: str, value: Any) -> None:
+    def store(self, name: str, value: Any) -> None:  # noqa: ARG002
         """Set what is no local variable."""
         raise UnsureError(name)
 
@@ -107,7 +107,7 @@ class Machine:
         """Return the C++ type of what is no local variable."""
         raise UnsureError(name)
 
-    def call(self, name: str, arguments: list[Node], scope: Scope) -> Any:
+    def call(self, name: str, arguments: list[Node], scope: Scope) -> Any:  # noqa: ARG002
         """Call a function that is no lambda."""
         raise UnsureError(name)
 
@@ -115,7 +115,7 @@ class Machine:
         """Return what a local variable of a type holds before it is set."""
         return _begin(kind)
 
-    def macro(self, name: str, scope: Scope) -> None:
+    def macro(self, name: str, scope: Scope) -> None:  # noqa: ARG002
         """Do what a name means that stands alone."""
         raise UnsureError(name)
 
@@ -135,11 +135,15 @@ class Machine:
             else:
                 handler(node, scope)
 
-    def invoke(self, parameters: list[str], body: list[Node], given: list[Any], scope: Scope) -> Any:
+    def invoke(
+        self, parameters: list[str], body: list[Node], given: list[Any], scope: Scope
+    ) -> Any:
         """Run a function's body with its arguments; one that is left out is 0."""
         inner: Scope = {_KINDS: {}, _OUTER: scope}
         for number, parameter in enumerate(parameters):
-            inner[parameter.lstrip("&").partition("=")[0]] = given[number] if number < len(given) else 0
+            inner[parameter.lstrip("&").partition("=")[0]] = (
+                given[number] if number < len(given) else 0
+            )
         try:
             self.run(body, inner)
         except _ReturnError as result:
@@ -191,7 +195,9 @@ class Machine:
     def _s_switch(self, node: Node, scope: Scope) -> None:
         value = self.value(node[1], scope)
         labels = [[None if x is None else self.value(x, scope) for x in row] for row, _ in node[2]]
-        at = next((i for i, row in enumerate(labels) if value in [x for x in row if x is not None]), -1)
+        at = next(
+            (i for i, row in enumerate(labels) if value in [x for x in row if x is not None]), -1
+        )
         if at < 0:
             at = next((i for i, row in enumerate(labels) if None in row), len(labels))
         try:
@@ -318,7 +324,11 @@ class Machine:
         if node[0] != "=":
             old, word = place.get(), node[0][:-1]
             if word == "/":
-                value = old / value if isinstance(old, float) or isinstance(value, float) else old // value
+                value = (
+                    old / value
+                    if isinstance(old, float) or isinstance(value, float)
+                    else old // value
+                )
             else:
                 value = _ARITHMETIC[word](old, value)
         place.put(list(value) if isinstance(value, list) else value)
@@ -404,8 +414,7 @@ class Machine:
             if node in where:
                 return self._local(where, node)
             if dot and head in where:
-                record = where[head].get() if isinstance(where[head], Ref) else where[head]
-                return Ref(lambda: record[rest], lambda v: record.__setitem__(rest, v), "")
+                return _field(where[head], rest)
             where = where.get(_OUTER)
         return Ref(lambda: self.name(node), lambda v: self.store(node, v), self.kind(node))
 
@@ -416,6 +425,12 @@ class Machine:
             return value
         kind = where[_KINDS].get(name, "")
         return Ref(lambda: where[name], lambda v: where.__setitem__(name, v), kind)
+
+
+def _field(value: Any, name: str) -> Ref:
+    """Return a record's field as a place."""
+    record = value.get() if isinstance(value, Ref) else value
+    return Ref(lambda: record[name], lambda new: record.__setitem__(name, new), "")
 
 
 _EXPRESSIONS: Final[Mapping[str, str]] = {

@@ -100,7 +100,11 @@ def _alone(model: Model) -> bool:
     try:
         for each in model.path.parent.glob("*.gguf"):
             beside = SPLIT.fullmatch(each.name)
-            if each in model.projectors or each.name in parts or (beside and beside["stem"] == stem):
+            if (
+                each in model.projectors
+                or each.name in parts
+                or (beside and beside["stem"] == stem)
+            ):
                 continue
             return False
     except OSError:

@@ -73,13 +73,15 @@ class _Projector(Machine):
         }
         self.loaded: set[str] = set()
         self.hparams = Record()
-        self.model = Record(modality=modality, hparams=self.hparams, layers=[], n_deepstack_layers=0)
+        self.model = Record(
+            modality=modality, hparams=self.hparams, layers=[], n_deepstack_layers=0
+        )
         for name, (kind, begin) in self.table["fields"].items():
             self.hparams[name] = self.begin(kind) if begin is None else self.value(begin, {})
         self.prefix = {"CLIP_MODALITY_AUDIO": "a"}.get(modality, "v")
         self.scope: Scope = {"\0kinds": {"log_ffn_op": "std::string"}, "log_ffn_op": ""}
-        self.scope |= {"tensors_to_load": [], "modality": modality, "prefix": self.prefix, "model": self.model,
-                       "hparams": self.hparams}  # fmt: skip
+        self.scope |= {"tensors_to_load": [], "modality": modality, "prefix": self.prefix}
+        self.scope |= {"model": self.model, "hparams": self.hparams}
 
     def begin(self, kind: str) -> Any:
         if kind.startswith("std::array"):
@@ -103,8 +105,8 @@ class _Projector(Machine):
     def name(self, name: str) -> Any:
         if name in self.table["names"]:
             return self.table["names"][name]
-        if re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
-            return name
+        if name == "__func__" or re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
+            return name.strip("_")
         raise UnsureError(name)
 
     def kind(self, name: str) -> str:

@@ -8,7 +8,10 @@ llama.cpp has a Jinja of its own (``common/jinja``); its statements are Jinja's,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
+
+from qbuild.modelfile.loader import program
 
 _NOT_THERE: Final = ("include", "import", "from", "extends", "block", "with", "autoescape", "do")
 _STATEMENT: Final = re.compile(r"\{%[-+]?\s*(\w+)")
@@ -31,7 +34,7 @@ def template_problem(source: str) -> str:
 
     environment = Environment(extensions=[Generation, loopcontrols], autoescape=True)
     try:
-        environment.parse(source)
+        tree = environment.parse(source)
     except TemplateSyntaxError as error:
         return f"line {error.lineno}: {error.message}"
     except RecursionError:
@@ -40,4 +43,22 @@ def template_problem(source: str) -> str:
         if match[1] in _NOT_THERE:
             line = source.count("\n", 0, match.start()) + 1
             return f"line {line}: llama.cpp's templates have no `{match[1]}`"
-    return ""
+    return next(_unknown(tree), "")
+
+
+def _unknown(node: Any) -> Iterator[str]:
+    """Yield filters and tests that llama.cpp does not have, where every conversation meets them."""
+    from jinja2 import nodes
+
+    known = program()["templates"]
+    if isinstance(node, nodes.Filter) and node.name and node.name not in known["filters"]:
+        yield f"line {node.lineno}: llama.cpp's templates have no filter `{node.name}`"
+    if isinstance(node, nodes.Test) and node.name not in known["tests"]:
+        yield f"line {node.lineno}: llama.cpp's templates have no test `{node.name}`"
+    if isinstance(node, (nodes.Macro, nodes.CondExpr, nodes.CallBlock)):
+        return
+    if isinstance(node, nodes.If):
+        yield from _unknown(node.test)  # what stands inside may never be met
+        return
+    for child in node.iter_child_nodes():
+        yield from _unknown(child)

@@ -100,7 +100,8 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             what="the file holds no weights, only a description (a vocabulary, maybe)",
             fix="get the model itself",
         )
-    yield from loader_traps(model, _tensor_traps(model, shape))
+    refused = list(loader_traps(model, _tensor_traps(model, shape)))
+    yield from refused
     if why := disagrees(quant):
         yield Trap(
             id="quant-name",
@@ -108,7 +109,7 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             what=f"{why}: the file was renamed, or made from something else",
             fix="go by what is in it, or get the file that was meant",
         )
-    if shape.drafts and not any(".nextn." in name for name in model.names):
+    if shape.drafts and not refused and not any(".nextn." in name for name in model.names):
         yield Trap(
             id="mtp-stripped",
             severity="warning",
@@ -118,8 +119,7 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
         )
     yield from _tokenizer_traps(model.head, chat)
     if shape.remembers and shape.vocabulary:
-        yield from _chat_traps(chat)
-        yield from _template_traps(model.head)
+        yield from list(_template_traps(model.head)) or _chat_traps(chat)
 
 
 def _tensor_traps(model: Model, shape: Shape) -> Iterator[Trap]:
@@ -255,6 +255,6 @@ def _template_traps(head: Header) -> Iterator[Trap]:
                 severity="error",
                 what=f"the chat template does not parse, and llama-server does not start with it: "
                 f"{problem}",
-                fix="give another one: --chat-template-file FILE (or --chat-template chatml), or get "
-                "a newer conversion",
+                fix="give another one (--chat-template-file FILE, or --chat-template chatml), or "
+                "get a newer conversion",
             )
