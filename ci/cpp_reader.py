@@ -1,7 +1,7 @@
 """Reads the plain C++ in which llama.cpp says what a model file must hold, as nested lists.
 
 A subset: what ``load_arch_hparams``, ``load_arch_tensors`` and their helpers are written in.
-Statements and expressions become JSON (see ``docs/reference/loader-table.md``); what is outside of
+Statements and expressions become JSON (names are texts, ``["s", …]`` is a text); what is outside of
 the subset stops the reading with its line, so nothing is lost in silence.
 """
 
@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 Node = Any
-"""A nested list: ``["+", "n_embd", 1]``; a bare text is a name, ``["s", …]`` a text."""
+"""A nested list: ``["+", "n_embd", 1]``."""
 
 _TOKEN: Final = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|#[^\n]*(?:\\\n[^\n]*)*"

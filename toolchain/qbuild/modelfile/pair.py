@@ -2,7 +2,7 @@
 
 After ``common_speculative_are_compatible`` of the pinned commit (common/speculative.cpp): the same
 kind of tokenizer, the same first and last token, nearly as many tokens, and the same texts from
-the fifth token on. A draft whose vocabulary differs makes the server stop.
+the fifth token on. With a draft whose vocabulary differs the server starts and does not draft.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def pair_traps(target: Header, draft: Header) -> Iterator[Trap]:
         yield Trap(
             id="draft-other",
             severity="error",
-            what=f"{draft.path.name} cannot draft for {target.path.name}: {why}",
+            what=f"{draft.path.name} cannot draft for {target.path.name}: {why}. llama-server says "
+            "so in its log and answers without drafting",
             fix=_FIX,
         )
 

@@ -118,8 +118,10 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             fix="--spec-type draft-mtp does not work with it: get a conversion that kept them",
         )
     yield from _tokenizer_traps(model.head, chat)
-    if shape.remembers and shape.vocabulary:
-        yield from list(_template_traps(model.head)) or _chat_traps(chat)
+    unread = list(_template_traps(model.head))  # an encoder's stops the server, too
+    yield from unread
+    if shape.remembers and shape.vocabulary and not unread:
+        yield from _chat_traps(chat)
 
 
 def _tensor_traps(model: Model, shape: Shape) -> Iterator[Trap]:
