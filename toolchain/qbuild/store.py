@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbuild import held
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
 from qbuild.hashing import sha256_file
@@ -57,7 +58,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(path)
+        held.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -176,7 +177,7 @@ class Store:
         with contextlib.suppress(OSError, StoreError):  # a read-only store stays as it is
             aside.mkdir(parents=True)
             _write_entry(aside, entry.kind, entry.inputs, files, entry.facts)
-            (aside / _ENTRY).replace(entry.path / _ENTRY)
+            held.replace(aside / _ENTRY, entry.path / _ENTRY)
             aside.rmdir()
 
     def get(self, kind: str, key: str, reporter: Reporter) -> Entry | None:
@@ -204,7 +205,7 @@ class Store:
         aside = self.root / "tmp" / f"discarded-{uuid.uuid4().hex[:8]}"
         aside.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.rename(aside)
+            held.rename(path, aside)
         except FileNotFoundError:
             return
         threading.Thread(target=remove_tree, args=(aside,)).start()
@@ -216,7 +217,7 @@ class Store:
         )
         try:
             grave.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(grave)
+            held.rename(path, grave)
         except OSError as error:
             raise _disk_error(error, path) from error
 
@@ -248,7 +249,7 @@ class Store:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
                 self.set_aside(target)
-            aside.rename(target)
+            held.rename(aside, target)
         except OSError as error:
             remove_tree(aside)
             raise _disk_error(error, target) from error
@@ -400,7 +401,7 @@ def remove_tree(path: Path) -> None:
         with contextlib.suppress(OSError):
             Path(name).parent.chmod(0o700)
             Path(name).chmod(0o700)
-            function(name)
+            held.patiently(lambda: function(name))
 
     shutil.rmtree(path, onerror=writable_then_again)
 
@@ -440,6 +441,12 @@ def _disk_error(error: OSError, path: Path) -> StoreError:
             where=str(path),
             fix="free some space (`qbuild cache prune` frees the store's) and run again: "
             "finished steps are kept",
+        )
+    if held.is_held(error):
+        return StoreError(
+            f"a file of the store cannot be moved: {held.why(error)}",
+            where=str(error.filename or path),
+            fix="close that program, or keep it out of the store's folder, and run again",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StoreError(

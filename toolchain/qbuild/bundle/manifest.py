@@ -105,7 +105,7 @@ def make_manifest(facts: BundleFacts, files: tuple[ManifestFile, ...]) -> Manife
         source=dataclasses.asdict(source),
         patched={"commit": facts.patched_commit, "tree": facts.patched_tree},
         series=tuple(dataclasses.asdict(series) for series in facts.series),
-        toolchain=dataclasses.asdict(facts.toolchain),
+        toolchain=facts.toolchain.described(),
         features={
             "linkage": facts.recipe.build.linkage,
             "web_ui": facts.ui,

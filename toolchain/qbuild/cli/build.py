@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbuild import held
 from qbuild.cli.common import (
     add_build,
     add_recipe,
@@ -202,6 +203,7 @@ def deliver(
     import shutil
 
     from qbuild.hashing import sha256_file
+    from qbuild.steps.bundle import host_tools
     from qbuild.store import write_atomically
     from qbuild.verify.verdict import to_json
 
@@ -210,13 +212,13 @@ def deliver(
     try:
         dist.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(zip_path, aside)
-        aside.replace(target)
+        held.replace(aside, target)
         info = target.stat()
     except OSError as error:
         with contextlib.suppress(OSError):  # e.g. the folder is a file: the first error counts
             aside.unlink()
         raise StoreError(
-            f"cannot write the zip: {error.strerror}",
+            f"cannot write the zip: {held.why(error)}",
             where=str(target),
             fix="the finished zip is kept in the store; choose another --dist and run again",
         ) from error
@@ -235,6 +237,7 @@ def deliver(
             "not_run": [c.title for c in verdict.not_run],
         },
         "host": plan.host,
+        "host_tools": host_tools(plan),
         "hermetic": record.hermetic,
         "shared": record.shared,
         "compiled_on": record.compiled_on,

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild import held
 from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
@@ -193,7 +194,7 @@ def assemble(
         )
         if folder.exists():
             folder.rmdir()
-        (aside / "cuda").rename(folder)
+        held.rename(aside / "cuda", folder)
     finally:
         remove_tree(aside)
     return release

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbuild import held
 from qbuild.errors import BundleError, UsageError
 from qbuild.store import write_atomically
 
@@ -251,7 +252,7 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
     target = dist / what.filename
     aside = target.with_name(f".{target.name}.part")
     aside.write_bytes(built.read_bytes())
-    aside.replace(target)
+    held.replace(aside, target)
     line = f"{sha256_file(target)}  {target.name}\n"
     write_atomically(target.with_name(target.name + ".sha256"), line.encode())
     return target

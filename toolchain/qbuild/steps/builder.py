@@ -218,7 +218,7 @@ class Builder:
         )
         cache = self.store.root / "cache" / "zig"
         cache.mkdir(parents=True, exist_ok=True)
-        env = {"PATH": os.defpath, "HOME": str(dest), "LC_ALL": "C", "TZ": "UTC"}
+        env = {"PATH": host.search_path(), "HOME": str(dest), "LC_ALL": "C", "TZ": "UTC"}
         env |= {"ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)}
         log = self.store.root / "cache" / "cuda-tree.log"
         lines: list[str] = []
@@ -367,7 +367,7 @@ class Builder:
     def _environment(self, prepared: Prepared, work: Path) -> dict[str, str]:
         """Return the whole environment of configure and compile: nothing of the user's."""
         env = {
-            "PATH": os.defpath,
+            "PATH": host.search_path(),
             "HOME": str(work),
             "TMPDIR": str(work / "tmp"),
             "LC_ALL": "C",

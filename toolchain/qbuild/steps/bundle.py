@@ -21,19 +21,40 @@ from qbuild.bundle.facts import (
 )
 from qbuild.recipe.lock import WheelPin
 from qbuild.steps import openblas
-from qbuild.steps.plan import BUILD_TOOLS, Plan
+from qbuild.steps.plan import BUILD_TOOLS, HOST_TOOLS, Plan
 from qbuild.store import Entry
 from qbuild.toolchains import ON_WINDOWS
 
 
 def _input(wheel: WheelPin) -> InputFile:
+    if wheel.project in HOST_TOOLS:
+        return InputFile(name=wheel.project, version=wheel.version)
     return InputFile(
         name=wheel.project, version=wheel.version, filename=wheel.filename, sha256=wheel.sha256
     )
 
 
+def host_tools(plan: Plan) -> list[dict[str, str]]:
+    """Return the files that the programs of the build machine came from, for the build record."""
+    return [
+        {"project": w.project, "version": w.version, "filename": w.filename, "sha256": w.sha256}
+        for w in plan.wheels
+        if w.project in HOST_TOOLS
+    ]
+
+
+def _locked(wheel: WheelPin) -> dict[str, Any]:
+    named: dict[str, Any] = {"project": wheel.project, "version": wheel.version}
+    if wheel.project in HOST_TOOLS:
+        return named
+    return named | {"filename": wheel.filename, "sha256": wheel.sha256, "size": wheel.size}
+
+
 def lock_subset(plan: Plan) -> dict[str, Any]:
-    """Return the pins this build used, as they stand in the lockfile."""
+    """Return the pins this build used, as they stand in the lockfile.
+
+    Of a program of the build machine it is project and version: see :class:`InputFile`.
+    """
     pin = plan.pin
     source: dict[str, Any] = {
         "name": pin.name,
@@ -45,17 +66,7 @@ def lock_subset(plan: Plan) -> dict[str, Any]:
     }
     if pin.build_number:
         source["build_number"] = pin.build_number
-    wheels = [
-        {
-            "project": w.project,
-            "version": w.version,
-            "filename": w.filename,
-            "sha256": w.sha256,
-            "size": w.size,
-        }
-        for w in plan.wheels
-    ]
-    return {"source": source, "wheels": wheels}
+    return {"source": source, "wheels": [_locked(wheel) for wheel in plan.wheels]}
 
 
 def facts_of(

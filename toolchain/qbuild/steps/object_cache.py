@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from qbuild import host
 from qbuild.errors import LockError
 from qbuild.recipe.lock import WheelPin
 from qbuild.steps.options import BuildOptions
@@ -48,7 +49,7 @@ class ObjectCache:
             state = work / "tmp" / "distcc"
             state.mkdir(parents=True, exist_ok=True)
             env |= {
-                "PATH": f"{work / 'tools'}{os.pathsep}{os.defpath}",
+                "PATH": f"{work / 'tools'}{os.pathsep}{host.search_path()}",
                 "DISTCC_DIR": str(state),
                 "DISTCC_LOG": str(work / "distcc.log"),
                 "DISTCC_VERBOSE": "1",  # otherwise it does not say which host compiled what

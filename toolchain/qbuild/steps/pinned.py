@@ -112,11 +112,11 @@ def program(files: Path, name: str) -> Path:
     Raises:
         ToolchainError: The wheel holds no such program.
     """
-    suffix = ".exe" if host.system() == "windows" else ""
+    file = host.program_name(name)
     places: Sequence[str] = (
-        f"{name}/data/bin/{name}{suffix}",
-        f"*.data/scripts/{name}{suffix}",
-        f"bin/{name}{suffix}",
+        f"{name}/data/bin/{file}",
+        f"*.data/scripts/{file}",
+        f"bin/{file}",
     )
     for pattern in places:
         for path in sorted(files.glob(pattern)):

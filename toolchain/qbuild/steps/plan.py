@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbuild import resources
+from qbuild.cuda.tree import HOST_WHEELS
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.lock import Lock, SourcePin, WheelPin
 from qbuild.recipe.model import Recipe
@@ -34,6 +35,9 @@ STAGE_FORMAT = 1
 
 BUILD_TOOLS = ("cmake", "ninja", webui.PROJECT)
 """Wheels that make a build and leave nothing of theirs in it."""
+
+HOST_TOOLS = frozenset((*BUILD_TOOLS, *HOST_WHEELS))
+"""Wheels of programs that run on the build machine: Linux and Windows have files of their own."""
 
 # What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
 _BUNDLE_CODE = (

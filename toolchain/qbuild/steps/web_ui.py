@@ -102,7 +102,7 @@ class Npm:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return an environment in which npm finds itself, keeps no logs and asks nobody."""
-        path = base.get("PATH", os.defpath)
+        path = base.get("PATH", host.search_path())
         return {
             **base,
             "PATH": f"{self._programs}{os.pathsep}{path}",

@@ -99,7 +99,7 @@ def provenance_problems(
         sources = {
             item["digest"]["gitCommit"]: item["digest"]["gitTree"]
             for item in definition["resolvedDependencies"]
-            if "gitCommit" in item["digest"]
+            if "gitCommit" in item.get("digest", {})
         }
         patched = definition["internalParameters"]["patched"]
     except (KeyError, TypeError, AttributeError) as error:
