@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbuild.cli.common import add_everywhere, add_recipe, load, print_json
+from qbuild.cli.common import add_everywhere, add_recipe, load, load_lock, print_json
 from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 
@@ -92,7 +92,7 @@ def _for(args: argparse.Namespace, system: str) -> Recipe:
     if args.os not in (None, system):
         raise UsageError(f"`launch {args.verb}` is for {system}, not for `{args.os}`")
     args.os = system
-    return load(args)
+    return _checked(args)
 
 
 def _systemd(args: argparse.Namespace) -> str:
@@ -130,12 +130,27 @@ def _ollama(args: argparse.Namespace) -> str:
                      context=args.ctx_size)  # fmt: skip
 
 
+def _checked(args: argparse.Namespace) -> Recipe:
+    """Return the recipe whose options the pinned programs have.
+
+    Raises:
+        RecipeError: A profile names one that they do not have.
+    """
+    from qbuild.bundle.launch.profile import profiles_of
+    from qbuild.bundle.launch.source_options import check_by_table
+
+    recipe = load(args)
+    commit = load_lock(args).source(recipe.source.pin).commit
+    check_by_table(recipe, profiles_of(recipe), commit)
+    return recipe
+
+
 def _show(args: argparse.Namespace) -> int:
     import shlex
 
     from qbuild.bundle.launch.profile import command, profiles_of
 
-    recipe = load(args)
+    recipe = _checked(args)
     profiles = profiles_of(recipe)
     if args.json:
         print_json(
@@ -161,7 +176,7 @@ def _show(args: argparse.Namespace) -> int:
 def _scripts(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.bundle.launch.scripts import extra_files
 
-    files = extra_files(load(args))
+    files = extra_files(_checked(args))
     for file in files:
         _write(Path(args.dir) / file.name, file.content, executable=file.executable)
         reporter.say(f"wrote {Path(args.dir) / file.name}")

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from qbuild import host, process
+from qbuild.bundle.launch.profile import profiles_of
+from qbuild.bundle.launch.source_options import check_in_tree
 from qbuild.console import Reporter
 from qbuild.errors import CompileError, ConfigureError, StoreError, ToolchainError
 from qbuild.recipe.lock import WheelPin
@@ -343,6 +345,7 @@ class Builder:
         if plan.tree is not None:
             unpacked[CUDA_TREE] = self._ensure(plan.tree, self._make_tree).path / "tree"
         source = self.patch().path / "tree"
+        check_in_tree(plan.recipe, profiles_of(plan.recipe), source)  # a moment, not a build
         built_ui = self.web_ui()
         marker = work / "src.complete"
         stamp = plan.patch.key + (plan.web_ui.key if plan.web_ui else "")

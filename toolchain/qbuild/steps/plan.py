@@ -157,12 +157,16 @@ def make_plan(
 
     Raises:
         LockError: A pin is missing.
+        RecipeError: A launch profile names an option that its program does not have.
         PatchError: A series is missing or malformed.
         ToolchainError: The toolchain cannot build this recipe.
     """
+    from qbuild.bundle.launch.profile import profiles_of
+    from qbuild.bundle.launch.source_options import check_by_table
     from qbuild.patches import load_series
 
     pin = lock.source(recipe.source.pin)
+    check_by_table(recipe, profiles_of(recipe), pin.commit)
     root = patches_root or resources.patches_dir()
     series = tuple(load_series(root, name) for name in recipe.series)
     toolchain = get_toolchain(recipe.toolchain.name, machine)

@@ -26,6 +26,7 @@ _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 _BULLET: Final = re.compile(r"^\s*- ([a-z0-9+_.-]+):", re.MULTILINE)
 _WORD: Final = re.compile(r"[A-Za-z0-9+_.-]+")
 _SHOWN: Final = 4
+_REMOVED: Final = "the argument has been removed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +101,12 @@ def parse_help(text: str) -> Mapping[str, Option]:
         hint = _HINT.match(head, end)
         body = "\n".join([head[hint.end() if hint else end :], *rest])
         said = re.sub(r"\s+\(.*", "", hint[1]) if hint else ""
-        option = Option(names=tuple(names), hint=said, text=body, values=_values(said, body))
+        option = Option(names=tuple(names), hint=said, text=body, values=values_of(said, body))
         found |= dict.fromkeys(names, option)
     return found
 
 
-def _values(hint: str, body: str) -> tuple[str, ...]:
+def values_of(hint: str, body: str) -> tuple[str, ...]:
     """Return the values that a hint or an explanation enumerates."""
     if not hint:
         return ()
@@ -158,13 +159,18 @@ def help_problems(settings: Iterable[Setting], text: str) -> list[tuple[Setting,
         text: What ``--help`` printed.
     """
     options = parse_help(text)
-    known = {name[2:] for name in options if name.startswith("--")}
+    known = {
+        name[2:]
+        for name, option in options.items()
+        if name.startswith("--") and _REMOVED not in option.text
+    }
     problems = []
     for setting in settings:
         option = options.get(f"--{setting.name}")
-        if option is None:
+        if option is None or _REMOVED in option.text:
+            word = "there is no such option" if option is None else "it was removed"
             advice = instead_of(setting.name, known)
-            problems.append((setting, f"there is no such option{f'; {advice}' if advice else ''}"))
+            problems.append((setting, f"{word}{f'; {advice}' if advice else ''}"))
         elif (setting.name, setting.value) != ("threads", "physical") and (
             wrong := option.problem(setting.value)
         ):
