@@ -175,7 +175,7 @@ def test_the_bundle_key_knows_every_template() -> None:
 
     folder = resources.data_dir() / "launch"
     used = {f"launch/{path.name}" for path in folder.iterdir()} - {
-        "launch/service.systemd", "launch/watchdog.bat", "launch/nginx.conf", "launch/options.json"
+        "launch/service.systemd", "launch/watchdog.bat", "launch/nginx.conf"
     }  # fmt: skip
     assert used <= set(plan._BUNDLE_TABLES)
     code = Path(resources.__file__).parent

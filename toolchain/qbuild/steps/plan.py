@@ -49,6 +49,7 @@ _BUNDLE_CODE = (
     "recipe/rebuild.py", "recipe/variants.py",
 )  # fmt: skip
 _BUNDLE_TABLES = (
+    "launch/options.json",
     "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",
     "windows-dlls.toml", "launch/instead.toml", "launch/run.bat", "launch/run.ps1",
     "launch/run.sh", "launch/driver.bat", "launch/driver.ps1", "launch/driver.sh",

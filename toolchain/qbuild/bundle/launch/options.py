@@ -7,6 +7,7 @@ it and which values; it needs a machine that can run the program.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -124,6 +125,18 @@ def values_of(hint: str, body: str) -> tuple[str, ...]:
 def _table() -> Mapping[str, tuple[tuple[str, ...], str]]:
     rows = resources.read_table("launch/instead.toml")["instead"]
     return {flag: (tuple(row["use"]), row["why"]) for row in rows for flag in row["flags"]}
+
+
+def renamed(program: str) -> dict[str, list[str]]:
+    """Return what exists (as text) → names that people write for it, by the pin's table."""
+    path = resources.data_dir() / "launch" / "options.json"
+    known = json.loads(path.read_text(encoding="utf-8"))["programs"].get(program, {})
+    found: dict[str, list[str]] = {}
+    for name, (use, _) in _table().items():
+        there = [f"--{each}" for each in use if f"--{each}" in known]
+        if there and f"--{name}" not in known:
+            found.setdefault(", ".join(there), []).append(name)
+    return found
 
 
 def instead_of(flag: str, known: Collection[str]) -> str:
