@@ -193,13 +193,17 @@ set "QB_HELP=%TEMP%\qbuild-help-%RANDOM%-%RANDOM%.txt"
 set "QB_SIZE=0"
 for %%h in ("%QB_HELP%") do set "QB_SIZE=%%~zh"
 if "%QB_SIZE%"=="0" exit /b 0
-findstr /c:"--%QB_NAME% " /c:"--%QB_NAME%," "%QB_HELP%" >nul 2>&1
-if not errorlevel 1 goto known_name
-findstr /e /c:"--%QB_NAME%" "%QB_HELP%" >nul 2>&1
-if errorlevel 1 set "QB_BAD=%QB_NAME%"
-exit /b 0
-:known_name
-for /f "tokens=*" %%l in ('findstr /c:"--%QB_NAME% " /c:"--%QB_NAME%," "%QB_HELP%" ^| findstr /c:"has been removed"') do set "QB_BAD=%QB_NAME%"
+rem An option's names stand first in its line, with commas between.
+set "QB_FOUND="
+for /f "usebackq tokens=1-4 delims=, " %%a in ("%QB_HELP%") do (
+  if "%%a"=="--%QB_NAME%" set "QB_FOUND=1"
+  if "%%b"=="--%QB_NAME%" set "QB_FOUND=1"
+  if "%%c"=="--%QB_NAME%" set "QB_FOUND=1"
+  if "%%d"=="--%QB_NAME%" set "QB_FOUND=1"
+)
+if not defined QB_FOUND set "QB_BAD=%QB_NAME%"
+rem These are only there to say that they were removed.
+for %%n in (@REMOVED@) do if /i "%%n"=="%QB_NAME%" set "QB_BAD=%QB_NAME%"
 exit /b 0
 
 :taken

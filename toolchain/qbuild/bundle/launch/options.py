@@ -130,7 +130,8 @@ def _table() -> Mapping[str, tuple[tuple[str, ...], str]]:
 def renamed(program: str) -> dict[str, list[str]]:
     """Return what exists (as text) → names that people write for it, by the pin's table."""
     path = resources.data_dir() / "launch" / "options.json"
-    known = json.loads(path.read_text(encoding="utf-8"))["programs"].get(program, {})
+    rows = json.loads(path.read_text(encoding="utf-8"))["programs"].get(program, {})
+    known = {name for name, (_, _, _, removed) in rows.items() if not removed}
     found: dict[str, list[str]] = {}
     for name, (use, _) in _table().items():
         there = [f"--{each}" for each in use if f"--{each}" in known]

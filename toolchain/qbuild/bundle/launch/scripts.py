@@ -15,6 +15,7 @@ from typing import Final
 from qbuild import resources
 from qbuild.bundle.launch.options import renamed
 from qbuild.bundle.launch.profile import SERVER, offered, profiles_of, settings
+from qbuild.bundle.launch.source_options import removed_names
 from qbuild.bundle.make import ExtraFile
 from qbuild.doctor.detect.levels import LEVELS, NEEDS
 from qbuild.recipe.model import Launch, Recipe
@@ -162,6 +163,7 @@ def _values(recipe: Recipe, name: str, profile: Launch, kind: str) -> dict[str, 
         "STARTS": " ".join(profile.starts),
         "CHECKED": " ".join(each.name for each in (*settings(profile), *offered(profile))),
         "RENAMED": _renamed(profile.tool, kind),
+        "REMOVED": " ".join(removed_names()),
         "DRIVER": driver_floor(recipe),
     }
     values["DRIVER_CHECK"] = (
@@ -179,11 +181,11 @@ def _renamed(tool: str, kind: str) -> str:
         lines = [f'        {" | ".join(old)}) use="{new}" ;;' for new, old in rows.items()]
         return "\n".join(lines)
     if kind == "ps1":
-        return "\n".join(
-            f"    '{name}' = '{new}'" for new, old in rows.items() for name in old
-        )
+        return "\n".join(f"    '{name}' = '{new}'" for new, old in rows.items() for name in old)
     return "\n".join(
-        f'if /i "%QB_NAME%"=="{name}" set "QB_USE={new}"' for new, old in rows.items() for name in old
+        f'if /i "%QB_NAME%"=="{name}" set "QB_USE={new}"'
+        for new, old in rows.items()
+        for name in old
     )
 
 
