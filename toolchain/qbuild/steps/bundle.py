@@ -45,7 +45,8 @@ _BUNDLE_CODE = (
     "bundle/facts.py", "bundle/manifest.py", "binary/names.py", "bundle/provenance.py",
     "bundle/readme.py", "bundle/sbom.py", "steps/stage.py", "bundle/third_party.py",
     "cuda/runtime.py", "bundle/launch/check.py", "bundle/launch/options.py",
-    "bundle/launch/profile.py", "bundle/launch/scripts.py", "bundle/launch/source_options.py", "doctor/detect/levels.py",
+    "bundle/launch/profile.py", "bundle/launch/scripts.py",
+    "bundle/launch/source_options.py", "doctor/detect/levels.py",
     "recipe/rebuild.py", "recipe/variants.py",
 )  # fmt: skip
 _BUNDLE_TABLES = (
