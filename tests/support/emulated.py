@@ -36,8 +36,7 @@ def kit_and_paths(store: Path, target: str = "linux") -> tuple[make.Kit, flags.P
     recipe = load_recipe("gtx1060", os=target, overrides=[])
     plan = make_plan(recipe, load_lock(resources.lockfile()), host=host.platform_key())
     builder = Builder(plan, Store(store), Silent(), BuildOptions())
-    assert plan.tree is not None
-    tree = builder._ensure(plan.tree, builder._make_tree).path / "tree"
+    tree = builder.result("cuda-tree").path / "tree"
     wheel = next(w for w in plan.wheels if w.project == "ziglang")
     zig = builder.wheel(wheel).path / "files" / "ziglang" / "zig"
     kit = make.Kit(zig=zig, target=target, cache=store / "cache" / "zig", headers=tree / "include")

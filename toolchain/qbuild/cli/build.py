@@ -141,11 +141,11 @@ def _refuse_shared(builder: Builder) -> None:
     Raises:
         StoreError: The store's objects came about that way.
     """
-    shared = builder.compile().facts.get("shared")
+    shared = builder.result("compile").facts.get("shared")
     if shared:
         raise StoreError(
             f"the store's result is not hermetic: {'; '.join(shared)}",
-            where=str(builder.store.entry_path("compile", builder.plan.compile.key)),
+            where=str(builder.store.entry_path("compile", builder.plan["compile"].key)),
             fix="use another --store, or remove results with `qbuild cache prune`",
         )
 
@@ -224,7 +224,7 @@ def deliver(
         ) from error
     digest = sha256_file(target)
     data: dict[str, Any] = {
-        "bundle": plan.bundle.key,
+        "bundle": plan["bundle"].key,
         "zip": {
             "name": plan.zip_name,
             "sha256": digest,
@@ -269,7 +269,7 @@ def up_to_date(plan: Plan, dist: Path) -> dict[str, Any] | None:
         info = target.stat()
         known = data["zip"]
         same = (
-            data["bundle"] == plan.bundle.key
+            data["bundle"] == plan["bundle"].key
             and known["size"] == info.st_size
             and known["mtime_ns"] == info.st_mtime_ns
             and known["inode"] == info.st_ino

@@ -9,15 +9,21 @@ from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
 
-RESULTS = (
-    "tmp", "damaged", "work", "configure", "compile", "stage", "bundle", "patch", "cuda-tree",
-    "openblas", "web-ui",
-)  # fmt: skip
-"""Folders of a store that can be made again without a network. Only folders known by name are
-pruned: --store may name a folder with other things in it."""
+RESULTS = ("tmp", "damaged", "work")
+"""Folders of a store, besides the steps' own, that can be made again without a network. Only
+folders known by name are pruned: --store may name a folder with other things in it."""
 
-DEAR = ("source", "wheel", "npm", "cache")
-"""Fetched inputs, and what speeds up the next build: removed by ``--all`` only."""
+DEAR = ("cache",)
+"""What speeds up the next build: removed by ``--all`` only, as fetched inputs are."""
+
+
+def prunable(*, everything: bool) -> list[str]:
+    """Return the folders of a store that ``prune`` removes."""
+    from qbuild.steps.order import KINDS
+
+    kept = () if everything else tuple(kind.kind for kind in KINDS if kind.fetched)
+    steps = [kind.kind for kind in KINDS if kind.kind not in kept]
+    return [*RESULTS, *steps, *(DEAR if everything else ())]
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +88,7 @@ def _prune(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     from qbuild.store import remove_tree
 
     home = store(args)
-    kinds = (*RESULTS, *DEAR) if args.all else RESULTS
+    kinds = prunable(everything=args.all)
     freed = 0
     # Without a store there is nothing to hold, and asking must not make one.
     with home.unused() if home.root.exists() else contextlib.nullcontext():

@@ -47,6 +47,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.patches import load_series
     from qbuild.steps import plan as plans
     from qbuild.steps.builder import Builder
+    from qbuild.steps.captured import capture
 
     # Tests look inside the libraries, and one counts memory by replacing operator new, which a
     # library with a C++ runtime of its own does not hear of: everything goes into one program.
@@ -73,7 +74,12 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             fix="name some of upstream's with --also",
         )
     plan = plans.make_plan(
-        recipe, load_lock(args), host=host.platform_key(), patches_root=root, tests=tests
+        recipe,
+        load_lock(args),
+        host=host.platform_key(),
+        patches_root=root,
+        tests=tests,
+        captured=capture(recipe),
     )
     builder = Builder(plan, store(args), reporter, build_options(args))
     results: dict[str, str] = {}
@@ -92,9 +98,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     # A finished entry would skip the tests: what was asked for is running them.
     from qbuild.store import remove_tree
 
-    remove_tree(builder.store.entry_path("compile", plan.compile.key))
+    remove_tree(builder.store.entry_path("compile", plan["compile"].key))
     with builder.store.in_use():
-        builder.compile()
+        builder.result("compile")
     if args.json:
         print_json(results)
     else:

@@ -66,12 +66,14 @@ class HostCompiler:
         cc: Path of the C compiler.
         cxx: Path of the C++ compiler.
         version: ``12.2.0``.
+        stamp: (path, bytes, time in ns) of both: they change with an upgrade.
     """
 
     kind: str
     cc: str
     cxx: str
     version: str
+    stamp: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,6 +307,11 @@ def _on_path(run: Ask) -> str:
     return top_in_output(run([program, "-v", "__qbuild"]), str(Path.cwd()))
 
 
+def _stamp(path: str) -> tuple[str, int, int]:
+    info = Path(path).stat()
+    return path, info.st_size, info.st_mtime_ns
+
+
 def find_compilers(run: Ask = ask) -> tuple[HostCompiler, ...]:
     """Return the machine's gcc and clang: the plain names first, then the newest suffix."""
     found: dict[str, HostCompiler] = {}
@@ -319,9 +326,9 @@ def find_compilers(run: Ask = ask) -> tuple[HostCompiler, ...]:
             words = ["-dumpfullversion", "-dumpversion"] if kind == "gcc" else ["-dumpversion"]
             version = run([paths[1], *words]).strip()
             if re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
-                found[real] = HostCompiler(
-                    kind=kind, cc=str(Path(paths[0]).resolve()), cxx=real, version=version
-                )
+                cc = str(Path(paths[0]).resolve())
+                stamp = tuple(_stamp(path) for path in (cc, real))
+                found[real] = HostCompiler(kind=kind, cc=cc, cxx=real, version=version, stamp=stamp)
     return tuple(found.values())
 
 
