@@ -15,6 +15,7 @@ the section ``.nv_fatbin``; PE cuts that name to ``.nv_fatb``.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -195,6 +196,29 @@ def _section(
         containers += 1
         position = body + length
     return entries, containers
+
+
+def container_digests(data: Buffer) -> tuple[str, ...]:
+    """Return the sha256 (hex) of each container of a PE or ELF file, in file order.
+
+    It names what a compiled unit registers with the CUDA runtime: header and entries, no padding.
+
+    Raises:
+        BinaryError: The file or a fat binary in it is damaged, or is neither PE nor ELF.
+    """
+    found: list[str] = []
+    with only_binary_errors("fat binary", "<data>"):
+        for name, offset, size in _sections(data):
+            if name not in SECTIONS:
+                continue
+            _section(data, name, offset, size, 0)  # damage is told before anything is read
+            position, end = offset, offset + size
+            while (position := _skip_padding(data, position, end)) < end:
+                _, _, header, length = _CONTAINER.unpack_from(data, position)
+                stop = position + header + length
+                found.append(hashlib.sha256(bytes(data[position:stop])).hexdigest())
+                position = stop
+    return tuple(found)
 
 
 def _skip_padding(data: Buffer, position: int, end: int) -> int:

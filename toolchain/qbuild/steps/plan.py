@@ -116,6 +116,7 @@ def make_plan(
     patches_root: Path | None = None,
     tests: tuple[str, ...] = (),
     captured: Captured | None = None,
+    device_code: bool = True,
 ) -> Plan:
     """Return the plan of a recipe.
 
@@ -126,6 +127,8 @@ def make_plan(
         patches_root: Folder of the series; the default is qbuild's own.
         tests: Test programs to build instead of the recipe's targets (``qbuild test``).
         captured: What was found on the machine; recipes that take all from pins need none.
+        device_code: Compile the CUDA kernels; without them the result runs on the emulated GPU
+            only (clang-cuda).
 
     Raises:
         LockError: A pin is missing.
@@ -135,7 +138,13 @@ def make_plan(
     found = captured or Captured()
     pin = lock.source(recipe.source.pin)
     root = patches_root or resources.patches_dir()
-    context = Context(recipe=recipe, lock=lock, host=host, installed=found.installed)
+    context = Context(
+        recipe=recipe,
+        lock=lock,
+        host=host,
+        installed=found.installed,
+        device_code=device_code,
+    )
     ask = Request(
         recipe=recipe,
         lock=lock,

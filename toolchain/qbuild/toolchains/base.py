@@ -91,12 +91,14 @@ class Context:
         lock: All pins.
         host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
         installed: What was found on that machine.
+        device_code: Compile CUDA kernels. Without them the result runs on the emulated GPU only.
     """
 
     recipe: Recipe
     lock: Lock
     host: str
     installed: Installed = field(default_factory=Installed)
+    device_code: bool = True
 
     @property
     def where(self) -> str:

@@ -35,8 +35,16 @@ SERIES: Final = ("cuda-clang", "nvcuda")
 """Patch series without which llama.cpp knows nothing of this compiler."""
 
 
+STAND_IN: Final = "stand-in.fatbin"
+"""What host code that was compiled without device code registers in its place."""
+
+
 class ClangCuda(Toolchain):
-    """clang as CUDA compiler, from wheels only."""
+    """clang as CUDA compiler, from wheels only.
+
+    Asked for no device code it compiles the host's alone: for test programs that run on the
+    emulated GPU, which has the kernels from elsewhere. Their host code names them, nothing more.
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -102,6 +110,7 @@ class ClangCuda(Toolchain):
             "target": base["target"],
             "c++": base,
             "tree": self.tree_inputs(),
+            **({} if self.context.device_code else {"device": STAND_IN}),
         }
 
     def tree_inputs(self) -> dict[str, Any]:
@@ -132,6 +141,10 @@ class ClangCuda(Toolchain):
             f"-ffile-prefix-map={cuda}=cuda",
             f"-ffile-prefix-map={lib}=zig",
         ]
+        if not self.context.device_code:
+            command.append("--cuda-host-only")
+            for word in ("-fcuda-include-gpubinary", f"{place.work}/tools/{STAND_IN}"):
+                command += ["-Xclang", word]
         entries = flags.path_entries(
             compiler=f"{place.work}/tools/{wrapper_name(CUDA_WRAPPER)}",
             libraries=[f"{cuda}/{name}" for name in tree.LINKED[system]],
@@ -151,4 +164,8 @@ class ClangCuda(Toolchain):
             "zig-lib": (zig.parent / "lib").as_posix(),
             CUDA_TREE: tree.unpacked[CUDA_TREE].as_posix(),
         }
-        return write_layout(self.layout(tree.place(**programs)), tree.work)
+        prepared = write_layout(self.layout(tree.place(**programs)), tree.work)
+        if not self.context.device_code:
+            text = b"no device code: the emulated GPU knows the kernels by their names"
+            (tree.work / "tools" / STAND_IN).write_bytes(text.ljust(128, b"\0"))
+        return prepared
