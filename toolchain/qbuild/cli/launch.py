@@ -52,6 +52,13 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--upstream", action="append", default=[], metavar="HOST:PORT", help="may be repeated"
     )
     nginx.add_argument("--listen", type=int, default=8000, metavar="PORT", help="default: 8000")
+    nginx.add_argument(
+        "--queue",
+        type=int,
+        default=32,
+        metavar="N",
+        help="requests that are answered or wait at a time; others get 429 (default: 32)",
+    )
     nginx.add_argument("--server-name", default="_", metavar="NAME", help="default: any")
     ollama = verb("ollama", "an Ollama Modelfile for a model, with its own chat template")
     ollama.add_argument("model", metavar="FILE.gguf", help="only its header is read")
@@ -115,7 +122,7 @@ def _nginx(args: argparse.Namespace) -> str:
     from qbuild.extras.services import nginx_site
 
     upstreams = args.upstream or ["127.0.0.1:8080", "127.0.0.1:8081"]
-    return nginx_site(upstreams, listen=args.listen, server_name=args.server_name)
+    return nginx_site(upstreams, listen=args.listen, server_name=args.server_name, queue=args.queue)
 
 
 def _ollama(args: argparse.Namespace) -> str:
