@@ -135,7 +135,7 @@ def _trap_lines(summary: Summary) -> list[str]:
     return ["", *found] if found else []
 
 
-def _machine(args: argparse.Namespace) -> Facts:
+def machine(args: argparse.Namespace) -> Facts:
     """Return the machine that is meant: its hardware is all that counts."""
     if args.facts:
         from qbuild.doctor.machine_facts import load_facts
@@ -165,7 +165,7 @@ def _fit(args: argparse.Namespace, summary: Summary) -> tuple[dict[str, Any], li
     from qbuild.modelfile import fit
     from qbuild.modelfile.machine import budget_of, cache_types, with_cards
 
-    facts, notes = with_cards(_machine(args), args.gpu, args.vram, args.ram)
+    facts, notes = with_cards(machine(args), args.gpu, args.vram, args.ram)
     recipe = _recipe(args, facts)
     budget = budget_of(facts, recipe)
     types = cache_types(recipe) if recipe else ("f16", "q8_0", "q4_0")
