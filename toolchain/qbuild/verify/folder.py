@@ -8,6 +8,7 @@ a file of settings may be changed, that is what it is for.
 
 from __future__ import annotations
 
+import os
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -19,12 +20,14 @@ from qbuild.binary.zip_writer import ZipEntry, write_zip
 from qbuild.bundle.manifest import FILE_NAME as MANIFEST
 from qbuild.bundle.manifest import Manifest, load_manifest
 from qbuild.console import Reporter
-from qbuild.errors import QbuildError, VerifyError
+from qbuild.errors import QbuildError, UsageError, VerifyError
 from qbuild.hashing import sha256_file
 from qbuild.verify.static import verify_zip
 from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
 _SKIPPED: Final = (".gguf", ".log", ".part")
+_MOST: Final = 3000
+"""Files that a zip of programs may have."""
 
 
 def verify_folder(folder: Path, *, reporter: Reporter, gpu: str = "") -> Verdict:
@@ -36,12 +39,13 @@ def verify_folder(folder: Path, *, reporter: Reporter, gpu: str = "") -> Verdict
         gpu: A GPU's name or compute capability.
 
     Raises:
-        VerifyError: The folder holds no files that could be checked, or cannot be read.
+        UsageError: The folder holds nothing that could be checked, or far too much.
+        VerifyError: It cannot be read.
     """
     manifest = _manifest(folder)
     files = _files(folder, manifest)
     if not files:
-        raise VerifyError(
+        raise UsageError(
             "there is nothing to check in this folder",
             where=str(folder),
             fix="name the folder that the zip was unpacked into, the one with the programs",
@@ -87,14 +91,23 @@ def _files(folder: Path, manifest: Manifest | None) -> dict[str, Path]:
     if manifest is not None:
         names = [MANIFEST, *(entry.path for entry in manifest.files)]
         return {name: path for name in names if (path := folder / name).is_file()}
+    found: dict[str, Path] = {}
     try:
-        return {
-            path.relative_to(folder).as_posix(): path
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.suffix not in _SKIPPED
-        }
+        for root, folders, names in os.walk(folder):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(root) / name
+                if path.suffix not in _SKIPPED and stat.S_ISREG(path.lstat().st_mode):
+                    found[path.relative_to(folder).as_posix()] = path
+            if len(found) + len(folders) > _MOST:
+                raise UsageError(
+                    f"this folder holds more than {_MOST} files: that is no unpacked zip",
+                    where=str(folder),
+                    fix="name one zip, not the folder it lies in, or the folder it was unpacked to",
+                )
     except OSError as error:
         raise VerifyError(f"it cannot be read: {error.strerror}", where=str(folder)) from error
+    return found
 
 
 def _executable(path: Path, name: str, manifest: Manifest | None) -> bool:
