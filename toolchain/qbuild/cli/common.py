@@ -208,15 +208,21 @@ def existing_zip(name: str) -> Path:
 
 
 def store(args: argparse.Namespace) -> Store:
-    """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder."""
+    """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder.
+
+    Raises:
+        UsageError: None is named, and the user has no home folder.
+    """
+    from qbuild import host
     from qbuild.recipe.config import load_config
     from qbuild.store import Store
 
-    root = args.store or load_config().store
+    root = args.store or load_config().store or host.user_folder("cache")
     if not root:
-        import platformdirs
-
-        root = platformdirs.user_cache_dir("qbuild", appauthor=False)
+        raise UsageError(
+            "there is no place for the store: this user has no home folder",
+            fix="set HOME, or name a folder with --store or QBUILD_STORE",
+        )
     return Store(Path(root).absolute())
 
 
