@@ -26,9 +26,9 @@ _LONGEST: Final = 512
 """Bytes of the store's path. CMake gives objects other names when a path has more than 1,000, and
 the longest below a work folder has about 300."""
 
-_FORBIDDEN: Final = re.compile(r"""["#$*,:;<>?@\[\]\\^`{|}\x00-\x1f\x7f]""")
-"""Characters that one of CMake, ninja, zig and shells splits, expands or replaces in a path. With
-some, such as brackets, CMake goes on without recognising the compiler."""
+_FORBIDDEN: Final = re.compile(r"""["\[\]:;\\\x00-\x1f\x7f]|\$[A-Za-z_{(]""")
+"""What one of CMake, ninja, zig and shells splits, expands or escapes in a path; tried for each
+character. With brackets CMake went on without recognising the compiler."""
 
 
 def check_place(root: Path) -> None:
@@ -42,7 +42,7 @@ def check_place(root: Path) -> None:
     for path in dict.fromkeys((str(root), os.path.realpath(root))):
         text = path[2:].replace("\\", "/") if windows else path
         if found := _FORBIDDEN.search(text):
-            problem = f"has the character {found[0]!r}, which build tools do not take in a path"
+            problem = f"holds {found[0]!r}, which build tools do not take in a path"
         elif path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != path:
             problem = "is not UTF-8"
         elif len(path.encode()) > _LONGEST:
