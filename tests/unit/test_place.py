@@ -17,7 +17,7 @@ from qbuild.steps.work import check_place
 
 
 @pytest.mark.parametrize(
-    "character", ['"', ":", ";", "[", "]", "\\", "\n", "\t", "\x7f", "$H", "${"]
+    "character", ['"', ":", ";", "[", "]", "|", "\\", "\n", "\t", "\x7f", "$H", "${"]
 )
 def test_a_store_whose_path_build_tools_misread_is_refused(character: str) -> None:
     with pytest.raises(StoreError, match="which build tools do not take") as caught:
