@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
@@ -19,6 +20,7 @@ from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.steps.pinned import ALTERED
 from qbuild.steps.plan import wheel_step
 from qbuild.store import Store
+from windows_host.libraries import Builder
 
 CPYTHON = "3.11.3-1.5.9"
 CPYTHON_SHA256 = "3263a50b256447bb7b9e604d6587627e419891370fc33b94469e6a06ff4de834"
@@ -26,9 +28,6 @@ CPYTHON_SHA256 = "3263a50b256447bb7b9e604d6587627e419891370fc33b94469e6a06ff4de8
 
 HERE = Path(__file__).parent
 REPO = HERE.parent.parent
-
-ZIG_IMPORTS, SHIM = b"\0ntdll.dll\0", b"\0ntqbw.dll\0"
-"""zig.exe's name of the library below it, and of the one that stands before it in Wine."""
 
 WHY = "zig.exe runs on a shim over Wine's ntdll.dll; for tests, it was not seen on Windows"
 
@@ -43,9 +42,11 @@ class Machine:
 
     Args:
         folder: Where Python and the prefix lie; kept between runs.
+        builder: What builds the libraries it needs.
     """
 
     folder: Path
+    builder: Builder
 
     @property
     def python(self) -> Path:
@@ -79,8 +80,7 @@ class Machine:
             cwd=cwd,
             env=self.environment(**more),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             encoding="utf-8",
             errors="replace",
@@ -94,8 +94,12 @@ def windows_path(path: Path) -> str:
     return str(PureWindowsPath("Z:", path.absolute()))
 
 
-def make(folder: Path) -> Machine:
+def make(folder: Path, pinned_zig: Path) -> Machine:
     """Return the machine, put together when it is not there yet.
+
+    Args:
+        folder: Where it lies.
+        pinned_zig: zig of this system.
 
     Raises:
         MissingError: wine or mvn is not installed.
@@ -103,11 +107,13 @@ def make(folder: Path) -> Machine:
     for program, package in (("wine", "wine"), ("mvn", "maven")):
         if shutil.which(program) is None:
             raise MissingError(f"{program} is not installed (apt install {package})")
-    machine = Machine(folder=folder)
+    builder = Builder(zig=pinned_zig, cache=folder / "zig")
+    machine = Machine(folder=folder, builder=builder)
     ready = folder / f"ready-{_digest_of_inputs()}"
     if not ready.is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        for stale in ("jars", machine.python.parent.name, "prefix"):
+            shutil.rmtree(folder / stale, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
         _unpack_cpython(machine)
         _install_wheels(machine)
         ready.touch()
@@ -140,6 +146,8 @@ def _unpack_cpython(machine: Machine) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(archive.read(name))
     jar.unlink()
+    name = "python" + "".join(CPYTHON.split(".")[:2])
+    machine.builder.stable_abi(root, name)
 
 
 def _install_wheels(machine: Machine) -> None:
@@ -154,15 +162,14 @@ def _install_wheels(machine: Machine) -> None:
     )  # fmt: skip
 
 
-def fill_store(store: Store, lock: Lock, wheels: dict[str, Path], zig: Path, cache: Path) -> None:
-    """Put Windows' wheels into a store; zig.exe is altered so that Wine runs it.
+def fill_store(machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, Path]) -> None:
+    """Put Windows' wheels into a store for tests; zig.exe is altered so that Wine runs it.
 
     Args:
+        machine: Whose zig builds what stands between.
         store: A store for tests.
         lock: The pins.
-        wheels: Project → folder of the unpacked Windows wheel.
-        zig: The pinned zig of this system; it builds the shim.
-        cache: zig's cache folder for that.
+        wheels: Project → folder of the unpacked Windows wheel, on the same disk.
     """
     for project, files in wheels.items():
         wheel = lock.wheel(project, "windows-x86_64")
@@ -174,50 +181,12 @@ def fill_store(store: Store, lock: Lock, wheels: dict[str, Path], zig: Path, cac
             shutil.copytree(files, dest / "files", copy_function=os.link)
             facts = {"project": wheel.project, "version": wheel.version}
             if wheel.project == "ziglang":
-                alter_zig(dest / "files" / "ziglang", zig, cache)
+                machine.builder.alter_zig(dest / "files" / "ziglang")
                 facts[ALTERED] = WHY
             for path in (dest / "files").rglob("*"):
+                # Windows keeps times to 100 ns; another time would have each file hashed again.
                 if path.is_file() and path.stat().st_mtime_ns % 1_000_000_000:
-                    os.utime(path, (1, int(path.stat().st_mtime)))  # Windows keeps 100 ns only
+                    os.utime(path, (1, int(path.stat().st_mtime)))
             return facts
 
         store.put(step.kind, step.key, step.inputs, fill)
-
-
-def alter_zig(folder: Path, zig: Path, cache: Path) -> None:
-    """Make the zig.exe in a folder load the shim, and put the shim beside it."""
-    import pefile
-
-    program = folder / "zig.exe"
-    data = program.read_bytes()
-    if data.count(ZIG_IMPORTS) != 1:
-        raise RuntimeError("zig.exe names ntdll.dll elsewhere than it did")
-    image = pefile.PE(data=data, fast_load=True)
-    image.parse_data_directories(directories=[1])  # imports
-    (imports,) = (i for i in image.DIRECTORY_ENTRY_IMPORT if i.dll.lower() == b"ntdll.dll")
-    program.unlink()  # it may be a hard link to the pinned file
-    program.write_bytes(data.replace(ZIG_IMPORTS, SHIM))
-    names = [each.name.decode() for each in imports.imports]
-    build_shim(folder / "ntqbw.dll", names, zig, cache)
-
-
-def build_shim(target: Path, names: list[str], zig: Path, cache: Path) -> None:
-    """Build the library that hands everything but four functions on to ntdll.dll."""
-    own = {
-        name: f"Shim{name.removeprefix('Nt')}"
-        for name in ("NtLockFile", "NtUnlockFile", "NtQueryAttributesFile", "NtSetInformationFile")
-    }
-    work = cache / "wine-shim"
-    work.mkdir(parents=True, exist_ok=True)
-    exports = "".join(f"{name} = {own.get(name, f'ntdll.{name}')}\n" for name in names)
-    (work / "ntqbw.def").write_text(f"LIBRARY ntqbw.dll\nEXPORTS\n{exports}")
-    real = ["NtOpenFile", "NtQueryInformationFile", "NtClose"]
-    real += [f"Real{name}==Nt{name}" for name in ("SetInformationFile", "QueryAttributesFile")]
-    (work / "real.def").write_text("LIBRARY ntdll.dll\nEXPORTS\n" + "\n".join(real) + "\n")
-    env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)}
-    for command in (
-        ["dlltool", "-m", "i386:x86-64", "-d", "real.def", "-l", "libreal.a"],
-        ["cc", "-target", "x86_64-windows-gnu", "-O1", "-nostdlib", "-shared", "-s",
-         "-Wl,-e,DllMain", "-o", str(target), str(HERE / "wine_shim.c"), "ntqbw.def", "libreal.a"],
-    ):  # fmt: skip
-        subprocess.run([str(zig), *command], cwd=work, env=env, check=True)

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
