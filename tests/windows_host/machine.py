@@ -18,7 +18,7 @@ from pathlib import Path, PureWindowsPath
 
 from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.steps.pinned import ALTERED
-from qbuild.steps.plan import wheel_step
+from qbuild.steps.wheel import wheel_step
 from qbuild.store import Store
 from windows_host.libraries import Builder
 

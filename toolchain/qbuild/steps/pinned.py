@@ -17,16 +17,10 @@ from qbuild.steps.options import Record
 from qbuild.steps.source import source_step
 from qbuild.steps.wheel import UNPACKED, wheel_step
 from qbuild.store import Entry, Store, remove_tree
-<<<<<<< HEAD
+from qbuild.toolchains import zig
 
 ALTERED = "altered"
 """Fact of a store entry that a test has put there in place of the pinned files: what and why."""
-
-UNPACKED = 4
-"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
-=======
-from qbuild.toolchains import zig
->>>>>>> main
 
 
 def fetch_commit(
