@@ -514,9 +514,9 @@ def _disk_error(error: OSError, path: Path) -> StoreError:
         )
     if held.is_held(error):
         return StoreError(
-            f"a file of the store cannot be moved: {held.why(error)}",
-            where=str(error.filename or path),
-            fix="close that program, or keep it out of the store's folder, and run again",
+            f"a file cannot be moved or replaced: {held.why(error)}",
+            where=str(path),
+            fix="close that program, or keep it out of this folder, and run again",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StoreError(
