@@ -29,6 +29,9 @@ CPYTHON_SHA256 = "3263a50b256447bb7b9e604d6587627e419891370fc33b94469e6a06ff4de8
 HERE = Path(__file__).parent
 REPO = HERE.parent.parent
 
+KEY_LETTERS = 24
+"""What `qbuild.host.key_letters` says on Windows."""
+
 WHY = "zig.exe runs on a shim over Wine's ntdll.dll; for tests, it was not seen on Windows"
 
 
@@ -174,7 +177,8 @@ def fill_store(machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, 
     for project, files in wheels.items():
         wheel = lock.wheel(project, "windows-x86_64")
         step = wheel_step(wheel)
-        if store.find(step.kind, step.key) is not None:
+        short = store.root / step.kind / step.key[:KEY_LETTERS]
+        if short.is_dir():
             continue
 
         def fill(dest: Path, wheel: WheelPin = wheel, files: Path = files) -> dict[str, str]:
@@ -189,4 +193,4 @@ def fill_store(machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, 
                     os.utime(path, (1, int(path.stat().st_mtime)))
             return facts
 
-        store.put(step.kind, step.key, step.inputs, fill)
+        store.put(step.kind, step.key, step.inputs, fill).path.rename(short)

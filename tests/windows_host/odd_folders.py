@@ -5,6 +5,7 @@ Prints one line of JSON per folder: name, and ``right`` or the error that qbuild
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from pathlib import Path
 
 from qbuild.binary.zip_reader import open_zip
 from qbuild.binary.zip_writer import ZipEntry, write_zip
+from qbuild.cli.common import store as chosen
 from qbuild.console import Silent
 from qbuild.errors import QbuildError
-from qbuild.store import Store, step_key
+from qbuild.store import step_key
 from qbuild.toolchains.base import write_wrapper
 
 NAMES = (
@@ -28,7 +30,7 @@ NAMES = (
 
 def work_in(folder: Path) -> None:
     """Do in a folder what a build does: lock, put, find, check, call a wrapper, write a zip."""
-    store = Store(folder / "store")
+    store = chosen(argparse.Namespace(store=str(folder / "store")))
     inputs = {"folder": "any"}
     key = step_key("odd", inputs)
 

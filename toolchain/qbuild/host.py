@@ -100,6 +100,17 @@ def path_limit() -> int | None:
     return None if on else 259
 
 
+def awkward_letters(path: str) -> str:
+    """Return the letters of a folder's name that programs of this host trip over; mostly none.
+
+    On Windows compilers are called through batch files, whose interpreter gives these a meaning
+    of its own even in a quoted path.
+    """
+    if system() != "windows":
+        return ""
+    return "".join(sorted(set(path) & set("&^%();,=")))
+
+
 def search_path() -> str:
     r"""Return the PATH of programs that shall find the system's own only.
 

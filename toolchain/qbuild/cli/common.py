@@ -211,7 +211,7 @@ def store(args: argparse.Namespace) -> Store:
     """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder.
 
     Raises:
-        StoreError: Its folder's name is too long for this system.
+        StoreError: Its folder's name is too long for this system, or has letters that it minds.
     """
     from qbuild import host
     from qbuild.recipe.config import load_config
@@ -231,6 +231,12 @@ def store(args: argparse.Namespace) -> Store:
             where=str(path),
             fix="choose a shorter one with --store, e.g. --store C:\\q, or turn long paths on "
             "(gpedit: Enable Win32 long paths)",
+        )
+    if awkward := host.awkward_letters(str(path)):
+        raise StoreError(
+            f"compilers cannot be called in a folder with {' '.join(awkward)} in its name",
+            where=str(path),
+            fix="choose another one with --store, e.g. --store C:\\q; any alphabet will do",
         )
     return Store(path)
 
