@@ -7,7 +7,6 @@ about these very bytes.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,4 +121,4 @@ def _number(value: Any) -> float:
     """Return a number that can be drawn; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if math.isfinite(value) and 0 <= value < 1e9 else 0.0
+    return float(value) if 0 <= value < 1e9 else 0.0  # NaN is neither
