@@ -1,0 +1,115 @@
+// What a retargeted kernel, the executor that runs it and the CUDA runtime in front of both agree on.
+//
+// A GPU thread is a fiber: it runs until it has to wait for others (a barrier, a shuffle, a vote) and
+// then hands over to the next one. One OS thread runs one block at a time.
+
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { QE_WARP = 32, QE_MAX_THREADS = 1024, QE_MAX_WARPS = QE_MAX_THREADS / QE_WARP };
+
+// Bytes at the start of a block's shared memory that `extern __shared__` arrays share; static arrays
+// lie behind them, each at its own place (qbuild.emulator.retarget gives it one).
+enum { QE_DYNAMIC_SHARED = 256 * 1024 };
+
+// One piece of static shared memory: where in the block's shared memory, and how large.
+struct qe_region {
+    uint32_t offset;
+    uint32_t size;
+};
+
+// A kernel of a unit, as the retargeter's tables describe it.
+struct qe_kernel {
+    const char * name;
+    void (*entry)(void ** args);        // reads each argument from args[i] and calls the kernel
+    const struct qe_region * regions;   // static shared memory
+    uint32_t region_count;
+    uint32_t shared_size;               // sum of the regions' sizes, aligned as on the GPU
+    uint32_t max_threads;               // of a block, as __launch_bounds__ says; 0: not said
+    uint32_t parameters;
+};
+
+// All kernels of one compiled unit: what one fat binary holds.
+struct qe_unit {
+    const char * name;
+    const struct qe_kernel * kernels;
+    uint32_t count;
+    uint32_t shared_end;                // where its last static array ends
+};
+
+struct qe_warp;
+struct qe_block;
+
+// One GPU thread. The first fields are read by intrinsics.c, inside the kernels.
+struct qe_thread {
+    uint32_t tid[3];
+    uint32_t lane;
+    struct qe_block * block;
+    struct qe_warp * warp;
+    void * stack_pointer;               // while it does not run
+    char * stack_top;
+    uint32_t index;                     // in the block
+};
+
+// Lanes of a warp, as bit masks, and what they handed in for the operation that they wait for.
+struct qe_warp {
+    uint32_t alive, runnable, waiting, at_barrier;
+    uint32_t index;
+    uint32_t value[QE_WARP], mask[QE_WARP], operand[QE_WARP], clamp[QE_WARP];
+    uint32_t result[QE_WARP], predicate[QE_WARP];
+    uint8_t operation[QE_WARP];
+};
+
+struct qe_block {
+    uint32_t ctaid[3], ntid[3], nctaid[3];
+    char * shared;
+    uint32_t dynamic_shared;            // bytes of `extern __shared__` memory
+    uint32_t device;
+};
+
+enum qe_operation {
+    QE_SHUFFLE_XOR, QE_SHUFFLE_UP, QE_SHUFFLE_DOWN, QE_SHUFFLE_INDEX,
+    QE_BALLOT, QE_ANY, QE_ALL, QE_WARP_BARRIER,
+};
+
+// Called by kernels (intrinsics.c); all wait until the lanes of `mask` are there.
+uint32_t qe_warp_operation(struct qe_thread * thread, int operation, uint32_t mask, uint32_t value,
+                           uint32_t operand, uint32_t clamp, uint32_t * predicate);
+void     qe_block_barrier(struct qe_thread * thread);
+int      qe_block_reduce(struct qe_thread * thread, int all, int value);
+void     qe_exit(struct qe_thread * thread) __attribute__((noreturn));
+void     qe_trap(struct qe_thread * thread) __attribute__((noreturn));
+int      qe_vprintf(struct qe_thread * thread, const char * format, const char * arguments);
+void     qe_check(struct qe_thread * thread, const void * address, uint32_t bytes, uint32_t kind_and_line);
+
+// What the CUDA runtime asks the executor for.
+struct qe_launch {
+    const struct qe_unit * unit;
+    const struct qe_kernel * kernel;
+    void ** args;
+    uint32_t grid[3], block[3];
+    uint32_t dynamic_shared;
+    uint32_t device;
+};
+
+// How kernels are run. Set once, from the environment.
+struct qe_options {
+    uint64_t shuffle;                   // seed for the order of lanes and warps; 0: ascending
+    int trace;                          // say every launch
+    // 0 when [address, address + bytes) may be used by kernels, else why not, in words.
+    const char * (*check)(const void * address, size_t bytes, int write, char * words, size_t room);
+};
+
+// Runs all blocks; returns 0, or 1 after saying on stderr what went wrong in which kernel and thread.
+int qe_run(const struct qe_launch * launch, const struct qe_options * options);
+
+// What a library of kernels exports.
+struct qe_library {
+    uint32_t format;
+    const struct qe_unit * const * units;
+    uint32_t count;
+    int (*run)(const struct qe_launch * launch, const struct qe_options * options);
+};
+enum { QE_FORMAT = 1 };

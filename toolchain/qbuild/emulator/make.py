@@ -1,0 +1,163 @@
+"""Commands that make the emulated GPU's libraries: kernels, runtime, cuBLAS and driver.
+
+Everything is compiled by the pinned zig. ``zig clang`` compiles the rewritten IR, because
+``zig cc`` does not take LLVM assembly; ``zig cc`` compiles our C and links.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from qbuild import resources
+from qbuild.errors import CompileError
+from qbuild.process import run_logged
+
+FORMAT: Final = 1
+
+_TRIPLE: Final = {"linux": "x86_64-linux-gnu.2.28", "windows": "x86_64-windows-gnu"}
+_CLANG_TRIPLE: Final = {"linux": "x86_64-linux-gnu", "windows": "x86_64-w64-windows-gnu"}
+_CPU: Final = (
+    "x86_64_v3"  # dot products and half floats need AVX2 and F16C; every test machine has them
+)
+
+KERNELS: Final = {"linux": "qbuild-kernels.so", "windows": "qbuild-kernels.dll"}
+"""The library of kernels, as ``platform.h`` names it."""
+
+RUNTIME: Final = {"linux": "libcudart.so.12", "windows": "cudart64_12.dll"}
+CUBLAS: Final = {"linux": "libcublas.so.12", "windows": "cublas64_12.dll"}
+DRIVER: Final = {"linux": "libcuda.so.1", "windows": "nvcuda.dll"}
+INTRINSICS: Final = "intrinsics.bc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kit:
+    """What compiles, and for which system.
+
+    Args:
+        zig: The zig program.
+        target: ``linux`` or ``windows``.
+        cache: Folder of zig's own cache.
+        headers: CUDA's ``include`` folder, for the declarations of its runtime.
+    """
+
+    zig: Path
+    target: str
+    cache: Path
+    headers: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The whole environment of the compilers."""
+        cache = str(self.cache)
+        return {
+            "PATH": "/usr/bin:/bin",
+            "HOME": cache,
+            "LC_ALL": "C",
+            "ZIG_GLOBAL_CACHE_DIR": cache,
+            "ZIG_LOCAL_CACHE_DIR": cache,
+        }
+
+    def cc(self) -> list[str]:
+        """Return the C compiler with the flags that all of our C is compiled with."""
+        return [
+            str(self.zig), "cc", "-target", _TRIPLE[self.target], f"-mcpu={_CPU}", "-std=gnu11",
+            "-O2", "-g0", "-fno-strict-aliasing", "-fno-math-errno", "-fno-sanitize=all",
+            *(("-fPIC",) if self.target == "linux" else ()),
+        ]  # fmt: skip
+
+
+def sources() -> Path:
+    """Return the folder of our C."""
+    return resources.data_root() / "toolchain" / "emulator"
+
+
+def intrinsics_command(kit: Kit, dest: Path) -> list[str]:
+    """Return the command that compiles the intrinsics to bitcode."""
+    return [*kit.cc(), "-emit-llvm", "-c", str(sources() / "intrinsics.c"), "-o", str(dest)]
+
+
+def unit_command(kit: Kit, text: Path, intrinsics: Path, dest: Path) -> list[str]:
+    """Return the command that compiles a unit's rewritten IR.
+
+    ``-O1``: clang has optimised it once already, for the GPU; inlining is what is left to do.
+    """
+    return [
+        str(kit.zig), "clang", f"--target={_CLANG_TRIPLE[kit.target]}", "-march=x86-64-v3", "-O1",
+        *(("-fPIC",) if kit.target == "linux" else ()),
+        "-w", "-x", "ir", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(intrinsics),
+        "-c", str(text), "-o", str(dest),
+    ]  # fmt: skip
+
+
+def units_header(units: Sequence[str]) -> str:
+    """Return the text of ``units.h`` for ``library.c``."""
+    return "".join(f"UNIT({re.sub(r'[^A-Za-z0-9_]', '_', unit)})\n" for unit in units)
+
+
+def kernels_command(kit: Kit, objects: Sequence[Path], folder: Path, dest: Path) -> list[str]:
+    """Return the command that links the library of kernels.
+
+    Args:
+        kit: What compiles.
+        objects: The units' objects.
+        folder: Where ``units.h`` lies.
+        dest: The library.
+    """
+    source = sources()
+    return [
+        *kit.cc(), "-shared", "-s", "-I", str(folder),
+        str(source / "library.c"), str(source / "executor.c"), *map(str, objects),
+        *(("-lm",) if kit.target == "linux" else ()),
+        "-o", str(dest),
+    ]  # fmt: skip
+
+
+def runtime_commands(kit: Kit, folder: Path) -> dict[str, list[str]]:
+    """Return file name → command, for everything that stands where NVIDIA's libraries would."""
+    source = sources()
+    system = kit.target
+
+    def library(name: str, files: Sequence[str], nodes: str) -> list[str]:
+        command = [*kit.cc(), "-shared", "-s", "-isystem", str(kit.headers)]
+        command += [str(source / file) for file in files]
+        if system == "linux":
+            command += [f"-Wl,-soname,{name}", "-ldl", "-lpthread", "-lm"]
+            if nodes:
+                command.append(f"-Wl,--version-script={source / nodes}")
+        return [*command, "-o", str(folder / name)]
+
+    return {
+        RUNTIME[system]: library(
+            RUNTIME[system], ("runtime.c", "modules.c", "device.c"), "cudart.map"
+        ),
+        CUBLAS[system]: library(CUBLAS[system], ("cublas.c",), "cublas.map"),
+        DRIVER[system]: library(DRIVER[system], ("driver.c",), ""),
+    }
+
+
+def run(command: Sequence[str], kit: Kit, *, cwd: Path, what: str) -> None:
+    """Run one of the commands above.
+
+    Raises:
+        CompileError: It failed; the message holds what the compiler said first.
+    """
+    lines: list[str] = []
+    log = cwd / "emulator.log"
+    status = run_logged(list(command), cwd=cwd, env=kit.env, log=log, on_line=lines.append)
+    if status != 0:
+        first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
+        raise CompileError(
+            f"{what} could not be compiled: {first[:300]}",
+            where=f"full log: {log}",
+            fix="this is a fault of qbuild; please report it",
+        )
+
+
+def write_index(library: Path, fat_binaries: Mapping[str, Sequence[str]]) -> None:
+    """Write which fat binaries (sha256, hex) each unit of a library of kernels stands for."""
+    lines = [f"unit {unit} {sha}\n" for unit, shas in sorted(fat_binaries.items()) for sha in shas]
+    library.with_name(library.name + ".index").write_text("".join(lines), encoding="ascii")
