@@ -1,4 +1,4 @@
-"""Facts about the machine qbuild itself runs on. The one place besides toolchains that asks."""
+"""Facts about the machine qbuild itself runs on, and what only Windows needs of it."""
 
 from __future__ import annotations
 
@@ -65,3 +65,19 @@ def needed_variables(temporary: str) -> dict[str, str]:
     keep = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "NUMBER_OF_PROCESSORS")
     found = {name: os.environ[name] for name in keep if name in os.environ}
     return {**found, "TEMP": temporary, "TMP": temporary}
+
+
+def program_name(name: str) -> str:
+    """Return the file name of a program on this host."""
+    return f"{name}.exe" if system() == "windows" else name
+
+
+def search_path() -> str:
+    r"""Return the PATH of programs that shall find the system's own only.
+
+    Python's default for Windows names the current folder and ``C:\bin``, which anybody may make.
+    """
+    if system() != "windows":
+        return os.defpath
+    root = os.environ.get("SYSTEMROOT", r"C:\Windows")
+    return f"{root}\\System32;{root}"

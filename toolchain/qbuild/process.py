@@ -1,20 +1,29 @@
-"""Run a child that cannot outlive qbuild, without network where the system allows it."""
+"""Run a child that cannot outlive qbuild, without network where the system allows it.
+
+On Linux a process namespace, on Windows a job object ends every compiler with qbuild, however it
+ends. Windows has nothing that takes the network from a program without an administrator's rights:
+there a build is never called hermetic.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from qbuild import host
-from qbuild.errors import Interrupted
+from qbuild import host, job
 
 _GRACE_S = 5.0
+_LOOK_UP_S = 0.2
+"""Seconds after which a stop is noticed on Windows when a child says nothing."""
 
 
 @cache
@@ -50,8 +59,12 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-class Stopped(Exception):  # noqa: N818 - a signal, not a fault
-    """Ctrl-C or SIGTERM arrived."""
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP arrived.
+
+    No ``Exception``: whoever reads a damaged file catches those, and would take being stopped for
+    damage of what it reads. Its text, if any, says where the run stood.
+    """
 
 
 _stop_asked = False
@@ -60,10 +73,11 @@ _starting = False
 
 
 def stop_on_signals() -> None:
-    """Make SIGINT and SIGTERM unwind the stack, once and reliably.
+    """Make Ctrl-C, SIGTERM and SIGHUP (on Windows Ctrl-Break) unwind the stack, once and reliably.
 
-    An exception raised by a signal handler is lost when the signal lands in a destructor or a
-    fork callback, so the handler also leaves a mark that :func:`check_stop` looks at.
+    An exception raised by a signal handler is lost when the signal lands in a destructor, in a
+    fork callback or in a library's bare ``except``, so the handler also leaves a mark that
+    :func:`check_stop` looks at.
     """
 
     def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -73,9 +87,34 @@ def stop_on_signals() -> None:
             raise Stopped
 
     with contextlib.suppress(ValueError):  # not the main thread: whoever runs us decides
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _stop_signals():
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, handler)
+    sys.unraisablehook = _quiet_about_stopping
+
+
+def _stop_signals() -> list[signal.Signals]:
+    # The third is unknown to Windows, the last (Ctrl-Break) to other systems.
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+def _quiet_about_stopping(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a :class:`Stopped` that was lost in a destructor: its mark is still there."""
+    if not issubclass(lost.exc_type, Stopped):
+        sys.__unraisablehook__(lost)
+
+
+def ignore_signals() -> None:
+    """Let signals that ask to stop pass from now on: the run is ending already."""
+    with contextlib.suppress(ValueError):
+        for number in _stop_signals():
+            signal.signal(number, signal.SIG_IGN)
+
+
+def stop_asked() -> bool:
+    """Return whether a signal asked to stop, even if its exception was lost on the way."""
+    return _stop_asked
 
 
 def check_stop() -> None:
@@ -110,37 +149,72 @@ def run_logged(
         bind_lives: Whether to use what it gives beside the cut when the network is left there.
 
     Raises:
-        Interrupted: Ctrl-C or SIGTERM; the child and its children were stopped first.
+        Stopped: A signal asked to; the child and its children were stopped first.
     """
     prefix = isolation() if cut_network else isolation(network=True) if bind_lives else ()
     with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
-        process = _start([*prefix, *command], cwd=cwd, env=env)
+        process, bound = _start([*prefix, *command], cwd=cwd, env=env)
         try:
             check_stop()
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in _lines(process):
                 out.write(line)
                 on_line(line.rstrip("\n"))
                 check_stop()
             return process.wait()
-        except (KeyboardInterrupt, Stopped):
-            _stop(process)
-            raise Interrupted(
-                "stopped", where=str(log), fix="run the same command again: it carries on"
-            ) from None
+        except KeyboardInterrupt:
+            _stop(process, bound)
+            raise Stopped(str(log)) from None
         except BaseException:
-            _stop(process)
+            _stop(process, bound)
             raise
+        finally:
+            if bound is not None:
+                bound.end()
 
 
-def _start(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield a child's output line by line, and look up now and then.
+
+    A read from a pipe cannot be interrupted on Windows: Ctrl-C would wait for the next line, which
+    is minutes away while the C runtime is built. There a thread reads.
+    """
+    assert process.stdout is not None
+    if host.system() != "windows":
+        yield from process.stdout
+        return
+    stream = process.stdout
+    heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def listen() -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed while it was read
+            for line in stream:
+                heard.put(line)
+        heard.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        try:
+            line = heard.get(timeout=_LOOK_UP_S)
+        except queue.Empty:
+            check_stop()
+            continue
+        if line is None:
+            return
+        yield line
+
+
+def _start(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str]
+) -> tuple[subprocess.Popen[str], job.Job | None]:
+    """Start a child whose life is bound to ours."""
     global _starting  # noqa: PLW0603 - read by the signal handler
     _starting = True
+    windows = host.system() == "windows"
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**env, "PATH": env.get("PATH", os.defpath)},
+            env={**env, "PATH": env.get("PATH", host.search_path())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -149,15 +223,18 @@ def _start(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subp
             errors="replace",
             start_new_session=True,
             preexec_fn=die_with_parent if host.system() == "linux" else None,  # noqa: PLW1509
+            # Windows: it waits until it is in the job, or its first child would not be.
+            creationflags=job.SUSPENDED_GROUP if windows else 0,
         )
+        return process, job.bind(process.pid) if windows else None
     finally:
         _starting = False
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    """End the child's whole group: politely, then for certain."""
-    if host.system() == "windows":
-        process.kill()
+def _stop(process: subprocess.Popen[str], bound: job.Job | None) -> None:
+    """End the child's whole group: politely, then for certain; on Windows at once."""
+    if bound is not None:
+        bound.end()
         process.wait()
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -45,21 +45,19 @@ def test_blackwell_takes_the_larger_cublas() -> None:
 
 
 def test_cmake_is_told_of_the_architectures() -> None:
-    entries = plan("a100").configure.inputs["cache"]
+    entries = plan("a100")["configure"].inputs["cache"]
     assert entries["CMAKE_CUDA_ARCHITECTURES"] == "80-real"
     assert entries["GGML_CUDA_FA_QUANTS"] == "q4_0-q4_0,q8_0-q8_0,bf16-bf16"
     assert entries["GGML_CUDA_NO_PEER_COPY"] is False
     assert entries["GGML_BACKEND_DL"] is True
-    assert "GGML_CUDA" not in plan("avx2").configure.inputs["cache"]
+    assert "GGML_CUDA" not in plan("avx2")["configure"].inputs["cache"]
 
 
 def test_the_tree_is_a_step_of_its_own() -> None:
     windows, linux = plan("gtx1060"), plan("gtx1060", os="linux")
-    assert windows.tree
-    assert linux.tree
-    assert windows.tree.key != linux.tree.key
-    assert plan("gtx1060", "cuda.architectures=['75-real']").tree == windows.tree
-    assert plan("avx2").tree is None
+    assert windows["cuda-tree"].key != linux["cuda-tree"].key
+    assert plan("gtx1060", "cuda.architectures=['75-real']")["cuda-tree"] == windows["cuda-tree"]
+    assert plan("avx2").find("cuda-tree") is None
 
 
 def test_a_patch_to_the_server_leaves_kernels_in_the_compiler_cache(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ folders and the origin that happened to answer go into the build record beside t
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,18 +70,26 @@ class SeriesFacts:
 class InputFile:
     """One file the toolchain or a build tool came from.
 
+    A program that runs on the build machine comes in another file on Linux than on Windows, and
+    what a bundle says must not depend on that: of such a program it names the version, and the
+    build record beside the zip names the file.
+
     Args:
         name: Project, e.g. ``ziglang``.
         version: Its version.
-        filename: Name of the wheel.
-        sha256: Of the wheel, in hex.
+        filename: Name of the wheel; "" for a program of the build machine.
+        sha256: Of the wheel, in hex; "" for a program of the build machine.
 
     """
 
     name: str
     version: str
-    filename: str
-    sha256: str
+    filename: str = ""
+    sha256: str = ""
+
+    def described(self) -> dict[str, str]:
+        """Return it as papers name it: what is not known is left out."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +103,10 @@ class ToolchainFacts:
     version: str
     triple: str = ""
     inputs: tuple[InputFile, ...] = ()
+
+    def described(self) -> dict[str, Any]:
+        """Return it as papers name it."""
+        return {**dataclasses.asdict(self), "inputs": [each.described() for each in self.inputs]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ def make_provenance(facts: BundleFacts, files: Iterable[ManifestFile]) -> dict[s
                     "cmake": _plain(facts.cmake),
                     "series": [dataclasses.asdict(series) for series in facts.series],
                     "patched": {"commit": facts.patched_commit, "tree": facts.patched_tree},
-                    "toolchain": dataclasses.asdict(facts.toolchain),
+                    "toolchain": facts.toolchain.described(),
                 },
                 "resolvedDependencies": [
                     {
@@ -77,14 +77,20 @@ def provenance_json(facts: BundleFacts, files: Iterable[ManifestFile]) -> bytes:
 
 
 def _wheels(facts: BundleFacts) -> list[InputFile]:
-    unique = {wheel.filename: wheel for wheel in (*facts.toolchain.inputs, *facts.tools)}
-    return [unique[name] for name in sorted(unique)]
+    unique = {
+        (wheel.name, wheel.version, wheel.filename): wheel
+        for wheel in (*facts.toolchain.inputs, *facts.tools)
+    }
+    return [unique[key] for key in sorted(unique)]
 
 
 def _dependency(wheel: InputFile) -> dict[str, Any]:
+    uri = f"pkg:pypi/{wheel.name}@{wheel.version}"
+    if not wheel.filename:  # a program of the build machine: the build record names its file
+        return {"name": f"{wheel.name} {wheel.version}", "uri": uri}
     return {
         "name": wheel.filename,
-        "uri": f"pkg:pypi/{wheel.name}@{wheel.version}?file_name={wheel.filename}",
+        "uri": f"{uri}?file_name={wheel.filename}",
         "digest": {"sha256": wheel.sha256},
     }
 

@@ -187,7 +187,7 @@ def _builder(wheel: InputFile) -> CdxComponent:
         version=wheel.version,
         type=ComponentType.APPLICATION,
         scope=ComponentScope.EXCLUDED,  # it makes the bundle and is not in it
-        bom_ref=f"build:{wheel.filename}",
+        bom_ref=f"build:{wheel.filename or wheel.name}",
         purl=PackageURL("pypi", None, wheel.name, wheel.version),
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=wheel.sha256)],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=wheel.sha256)] if wheel.sha256 else [],
     )

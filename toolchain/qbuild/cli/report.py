@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from qbuild import held
 from qbuild.cli.common import existing_zip, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import UsageError
@@ -52,7 +53,7 @@ def _write(page: Path, data: bytes) -> None:
     aside = page.with_name(f".{page.name}.part-{os.getpid()}")
     try:
         aside.write_bytes(data)
-        aside.replace(page)
+        held.replace(aside, page)
     except OSError as error:
         with contextlib.suppress(OSError):
             aside.unlink()

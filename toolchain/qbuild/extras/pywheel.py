@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbuild import bounds, held
 from qbuild.errors import BundleError, UsageError
 from qbuild.store import write_atomically
 
@@ -216,7 +217,8 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
                 "the zip has no manifest", where=str(zip_path), fix="use a zip that qbuild made"
             )
         what = describe(
-            json.loads(view.read("manifest.json")), json.loads(view.read("sbom.cdx.json"))
+            bounds.load_json(view.read("manifest.json", most=bounds.JSON)),
+            bounds.load_json(view.read("sbom.cdx.json", most=bounds.JSON)),
         )
         view.extract_to(work / "bundle")
     for name, text in project_files(what).items():
@@ -251,7 +253,7 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
     target = dist / what.filename
     aside = target.with_name(f".{target.name}.part")
     aside.write_bytes(built.read_bytes())
-    aside.replace(target)
+    held.replace(aside, target)
     line = f"{sha256_file(target)}  {target.name}\n"
     write_atomically(target.with_name(target.name + ".sha256"), line.encode())
     return target

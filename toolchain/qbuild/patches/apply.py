@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from qbuild import held
 from qbuild.errors import PatchError
 from qbuild.patches import outcome as report
 from qbuild.patches.bench import Bench, Leaf, object_dir
@@ -19,6 +20,7 @@ from qbuild.patches.lint import lint_against_tree, lint_series, refuse
 from qbuild.patches.match import FileReport, Fit, fit, most_similar
 from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.series import Patch, Series
+from qbuild.source import gitless
 
 _C_LIKE = frozenset({".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".inc"})
 _MAX_SIMILAR = 2 * 1024 * 1024
@@ -74,6 +76,10 @@ def apply_series(
             a :class:`SeriesError` that says what became of every patch.
 
     """
+    if keep is None and not gitless.have_git():
+        from qbuild.patches.gitless import apply_series as without_git
+
+        return without_git(repo, commit, series, work, progress=progress)
     notes = lint_series(series)
     refuse(notes)
     if work.exists() and (not work.is_dir() or any(work.iterdir())):
@@ -87,11 +93,11 @@ def apply_series(
         _check_export(bench, head)
         if work.exists():
             work.rmdir()
-        bench.tree.rename(work)
+        held.rename(bench.tree, work)
         if keep is not None:
             bench.must_detached(head)
             keep.parent.mkdir(parents=True, exist_ok=True)
-            bench.git_dir.rename(keep)
+            held.rename(bench.git_dir, keep)
     return PatchedTree(
         commit=head,
         tree=tree,
@@ -151,7 +157,7 @@ def remove(root: Path) -> None:
     def writable(function: Callable[..., object], name: str, _: object) -> None:
         with contextlib.suppress(OSError):
             Path(name).chmod(0o700)
-            function(name)
+            held.patiently(lambda: function(name))
 
     shutil.rmtree(root, onerror=writable)
 

@@ -20,6 +20,7 @@ from qbuild.errors import LockError, OriginError, StoreError
 from qbuild.recipe.config import is_url, load_config
 from qbuild.recipe.lock import SourcePin
 from qbuild.source.gitenv import run_git
+from qbuild.source.gitless import GET_GIT, have_git
 from qbuild.source.origins import (
     BRANCH,
     PLAIN,
@@ -84,7 +85,8 @@ def fetch_source(
         f"no origin delivered {pin.name} {pin.short}"
         + (" (--offline: only local places were asked)" if offline else ""),
         where="; ".join(reasons) or "no origin given",
-        fix="check the network, or name a clone, mirror or sdist of that commit with --origin",
+        fix="check the network, or name a clone, mirror or sdist of that commit with --origin"
+        + ("" if have_git() else f"; or {GET_GIT}"),
     )
 
 

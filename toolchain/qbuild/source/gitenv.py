@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from qbuild.errors import OriginError, ToolchainError
+from qbuild.source.gitless import GET_GIT
 
 # Handed over as GIT_CONFIG_KEY_n / GIT_CONFIG_VALUE_n (git >= 2.31), so that git's own children
 # (upload-pack, index-pack) hear it as well.
@@ -228,5 +229,5 @@ def _no_git() -> ToolchainError:
     return ToolchainError(
         "git was not found",
         where="PATH",
-        fix="install git 2.31 or newer; qbuild needs only it, Python and pip",
+        fix=GET_GIT,
     )

@@ -21,6 +21,7 @@ from qbuild import host
 from qbuild.console import Reporter, Task
 from qbuild.errors import OriginError, StoreError
 from qbuild.recipe.lock import FilePin
+from qbuild.source import gitless
 from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.quarantine import (
     Forged,
@@ -141,8 +142,25 @@ def from_pinned_sdist(
         )
 
 
+def _without_git(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
+    """Do what :func:`_transfer` does on a machine that has no git."""
+    job.reporter.say(f"no git here: {Path(origin).name} is read without it")
+    with job.reporter.task("check every object", unit="items") as task:
+        tree = gitless.take_commit(
+            repo,
+            taken,
+            wanted,
+            job.dest,
+            branch=BRANCH,
+            on_object=lambda done, total: task.update(done=done, total=total),
+        )
+    return FetchedSource(origin=origin, commit=wanted, tree=tree, bytes=taken.bytes)
+
+
 def _transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
     """Fetch one commit out of a quarantine into ``dest``; every object is hashed on arrival."""
+    if not gitless.have_git():
+        return _without_git(repo, taken, origin, wanted, job)
     named = run_git(["rev-parse", "--verify", "-q", f"{wanted}^{{commit}}"], repo, env=PLAIN)
     commit = named.text
     if named.rc or not re.fullmatch(r"[0-9a-f]{40}", commit):
@@ -201,6 +219,8 @@ def finish(origin: str, commit: str, size: int, dest: Path) -> FetchedSource:
 
 def init_bare(repo: Path) -> Path:
     """Make a bare repository without hooks or any other template."""
+    if not gitless.have_git():
+        return gitless.make_bare(repo)
     repo.mkdir(parents=True, exist_ok=True)
     result = run_git(["init", "--bare", "--quiet", "--template=", "."], repo)
     if result.rc:

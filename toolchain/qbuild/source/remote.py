@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from qbuild.source.gitenv import run_git
+from qbuild.source.gitless import have_git
 from qbuild.source.origins import (
     BRANCH,
     CHECKED,
@@ -70,6 +71,8 @@ def from_url(url: str, job: Job) -> FetchedSource:
     from qbuild.store import remove_tree
 
     shown = without_password(url)
+    if not have_git():
+        raise Unusable("there is no git on this machine to fetch with")
     if re.search(r"\.(tar(\.\w+)?|tgz|zip|whl)$", urllib.parse.urlsplit(url).path):
         raise Unusable("it is a file, not a repository: download it and name the file")
     _reach(url)

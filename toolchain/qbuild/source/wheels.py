@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from qbuild import host
+from qbuild import held, host
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, StoreError
 from qbuild.hashing import sha256_file
@@ -102,7 +102,7 @@ def fetch_file(
             )
         if not _is(got, pin):
             raise _other_bytes(pin, "pip")
-        got.replace(target)
+        held.replace(got, target)
     return target
 
 
@@ -216,7 +216,7 @@ def _take(found: Path, target: Path, pin: FilePin | WheelPin) -> Path:
         shutil.copyfile(found, aside)
         if not _is(aside, pin):
             raise _other_bytes(pin, str(found))
-        aside.replace(target)
+        held.replace(aside, target)
     finally:
         aside.unlink(missing_ok=True)
     return target

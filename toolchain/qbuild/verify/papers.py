@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from qbuild import bounds
 from qbuild.bundle.manifest import FILE_NAME as MANIFEST
 from qbuild.bundle.manifest import Manifest
 from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
@@ -53,7 +53,11 @@ def read_object(unpacked: Unpacked, name: str) -> Mapping[str, Any]:
         ValueError: It is no JSON object.
         KeyError: There is no such file.
     """
-    data = json.loads(unpacked.files[name].path.read_bytes())
+    try:
+        text = bounds.read_bytes(unpacked.files[name].path, bounds.JSON)
+    except OSError as error:
+        raise ValueError(f"it is {error.strerror}") from error
+    data = bounds.load_json(text)
     if not isinstance(data, dict):
         raise ValueError("it is not an object")
     return data
@@ -99,7 +103,7 @@ def provenance_problems(
         sources = {
             item["digest"]["gitCommit"]: item["digest"]["gitTree"]
             for item in definition["resolvedDependencies"]
-            if "gitCommit" in item["digest"]
+            if "gitCommit" in item.get("digest", {})
         }
         patched = definition["internalParameters"]["patched"]
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,0 +1,76 @@
+"""Files held open by another program: tried again, then said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qbuild import held, store
+from qbuild.errors import StoreError
+
+
+def refused(number: int = 32) -> OSError:
+    error = PermissionError(13, "The process cannot access the file")
+    error.winerror = number  # type: ignore[attr-defined]
+    return error
+
+
+def test_a_file_that_a_scanner_holds_for_a_moment_is_renamed_after_all() -> None:
+    left = [refused(32), refused(5), refused(33)]
+    waited: list[float] = []
+
+    def do() -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    assert held.patiently(do, sleep=waited.append) == "done"
+    assert waited == list(held.WAITS_S[:3])
+
+
+def test_a_file_that_stays_held_is_an_error_after_ten_seconds() -> None:
+    waited: list[float] = []
+
+    def do() -> None:
+        raise refused()
+
+    with pytest.raises(PermissionError):
+        held.patiently(do, sleep=waited.append)
+    assert 9 < sum(waited) < 12
+
+
+@pytest.mark.parametrize("error", [refused(2), PermissionError(13, "no"), OSError(28, "full")])
+def test_what_no_waiting_mends_is_not_waited_for(error: OSError) -> None:
+    def do() -> None:
+        raise error
+
+    with pytest.raises(OSError, match=str(error.strerror)):
+        held.patiently(do, sleep=lambda _: pytest.fail("waited"))
+
+
+def test_the_store_names_the_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(source: Path, target: Path) -> None:
+        raise refused()
+
+    monkeypatch.setattr(held, "replace", never)
+    with pytest.raises(StoreError) as caught:
+        store.write_atomically(tmp_path / "file", b"new")
+    assert "another program holds it open" in str(caught.value)
+    assert "virus scanner" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_store_renames_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [refused(5)]
+    rename = Path.rename
+
+    def sometimes(self: Path, target: Path) -> Path:
+        if left:
+            raise left.pop()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", sometimes)
+    monkeypatch.setattr(held.time, "sleep", lambda _: None)
+    made = store.Store(tmp_path).put("kind", "0" * 64, {}, lambda folder: {})
+    assert made.path.is_dir()
