@@ -116,7 +116,7 @@ def _report(
         rebuild=_rebuild(bundle, path.name),
         recipe=_recipe_toml(bundle.recipe),
         against=compared,
-        speed=speed_beside(path, digest),
+        speed=speed_beside(path, found.sha256),
     )
 
 
