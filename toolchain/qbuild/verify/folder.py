@@ -8,6 +8,7 @@ a file of settings may be changed, that is what it is for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -97,8 +98,9 @@ def _files(folder: Path, manifest: Manifest | None) -> dict[str, Path]:
             folders.sort()
             for name in sorted(names):
                 path = Path(root) / name
-                if path.suffix not in _SKIPPED and stat.S_ISREG(path.lstat().st_mode):
-                    found[path.relative_to(folder).as_posix()] = path
+                with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+                    if path.suffix not in _SKIPPED and stat.S_ISREG(path.lstat().st_mode):
+                        found[path.relative_to(folder).as_posix()] = path
             if len(found) + len(folders) > _MOST:
                 raise UsageError(
                     f"this folder holds more than {_MOST} files: that is no unpacked zip",
