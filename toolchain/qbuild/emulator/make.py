@@ -177,7 +177,18 @@ def run(command: Sequence[str], kit: Kit, *, cwd: Path, what: str) -> None:
         )
 
 
-def write_index(library: Path, fat_binaries: Mapping[str, Sequence[str]]) -> None:
-    """Write which fat binaries (sha256, hex) each unit of a library of kernels stands for."""
+def write_index(
+    library: Path,
+    fat_binaries: Mapping[str, Sequence[str]],
+    used: Mapping[str, tuple[int, int]],
+) -> None:
+    """Write what is known of machine code beside a library of kernels.
+
+    Args:
+        library: The library.
+        fat_binaries: Unit → sha256 (hex) of the fat binaries that it stands for.
+        used: Kernel → registers and bytes of stack per thread, as ptxas gave them out.
+    """
     lines = [f"unit {unit} {sha}\n" for unit, shas in sorted(fat_binaries.items()) for sha in shas]
+    lines += [f"kernel {regs} {frame} {name}\n" for name, (regs, frame) in sorted(used.items())]
     library.with_name(library.name + ".index").write_text("".join(lines), encoding="ascii")

@@ -319,7 +319,7 @@ def tie(builder: Builder, made: Entry) -> Entry:
     Raises:
         CompileError: A fat binary of the bundle has no unit.
     """
-    from qbuild.binary import fatbin
+    from qbuild.binary import cubin, fatbin
 
     name = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}[builder.plan.recipe.target.os]
     library = next(iter(sorted(builder.result("stage").path.rglob(name))), None)
@@ -328,8 +328,11 @@ def tie(builder: Builder, made: Entry) -> Entry:
     data = library.read_bytes()
     digests = fatbin.container_digests(data)
     held: dict[int, frozenset[str]] = {}
+    used: dict[str, cubin.Usage] = {}
     for entry in fatbin.read_fatbin_data(data).entries:
         names = fatbin.kernels(data, entry)
+        code = fatbin.payload(data, entry) if entry.kind == "cubin" else None
+        used |= cubin.usage(code) if code else {}
         held[entry.container] = held.get(entry.container, frozenset()) | frozenset(names or ())
     units = {frozenset(names): unit for unit, names in made.facts["units"].items()}
     tied: dict[str, str] = {}
@@ -349,7 +352,9 @@ def tie(builder: Builder, made: Entry) -> Entry:
         by_unit: dict[str, list[str]] = {}
         for digest, unit in tied.items():
             by_unit.setdefault(unit, []).append(digest)
-        make.write_index(dest / make.KERNELS[builder.plan.recipe.target.os], by_unit)
+        registers = {name: (each.registers, each.frame) for name, each in used.items()}
+        library = dest / make.KERNELS[builder.plan.recipe.target.os]
+        make.write_index(library, by_unit, registers)
         return {"fat_binaries": tied, "kernels": made.key, "units": made.facts["units"]}
 
     return ensure(step, make_index, builder.store, builder.reporter, builder.record)
