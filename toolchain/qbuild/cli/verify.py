@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbuild.cli.common import existing_zip, print_json, store
 from qbuild.console import Reporter
-from qbuild.errors import VerifyError
+from qbuild.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
     from qbuild.verify.verdict import Check
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("zip", metavar="ZIP", help="the zip; it is only read")
+    parser.add_argument(
+        "zip", metavar="ZIP|FOLDER", help="the zip, or where it was unpacked; only read"
+    )
     parser.add_argument(
         "--run",
         action="store_true",
@@ -55,6 +57,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Check the zip and print the verdict; the exit code says whether it is accepted."""
     from qbuild.verify import verify_zip
 
+    if Path(args.zip).is_dir():
+        return _folder(args, reporter)
     path = existing_zip(args.zip)
     if args.gpu:
         from qbuild.cuda.arch import find_gpu
@@ -109,6 +113,28 @@ def _keep(path: Path, found: tuple[Check, ...], sha256: str) -> None:
     checks = tuple(check for check in before.checks if not check.id.startswith("emulated."))
     verdict = dataclasses.replace(before, checks=(*checks, *found))
     write_atomically(kept, to_json(verdict).encode("utf-8"))
+
+
+def _folder(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Check an unpacked zip.
+
+    Raises:
+        UsageError: An option is for zips only.
+    """
+    from qbuild.verify.folder import verify_folder
+
+    if args.run or args.emulate or args.sizes:
+        raise UsageError(
+            "--run, --emulate and --sizes are for a zip, not for a folder",
+            where=args.zip,
+            fix="name the zip that it was unpacked from",
+        )
+    verdict = verify_folder(Path(args.zip), reporter=reporter, gpu=args.gpu)
+    if args.json:
+        print_json(verdict.as_json())
+    elif not args.quiet:
+        print(verdict.render())
+    return 0 if verdict.ok else VerifyError.exit_code
 
 
 def _sizes_json(path: Path) -> dict[str, Any]:
