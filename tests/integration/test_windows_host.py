@@ -180,7 +180,7 @@ def small_windows(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 
 @pytest.fixture
 def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator[Path]:
-    """A store that holds Windows' wheels, zig.exe altered; zig's cache is the machine's."""
+    """A store that holds Windows' wheels, with a compiler that Wine can run."""
     lock = load_lock(resources.lockfile())
     wheels = {
         project: fetch_wheel(
@@ -190,11 +190,7 @@ def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator
         for project in ("cmake", "ninja", "ziglang")
     }
     root = machine.folder / "stores" / tmp_path.name
-    windows.fill_store(machine, Store(root), lock, wheels)
-    cache = machine.folder / "zig-in-wine"
-    cache.mkdir(exist_ok=True)
-    (root / "cache").mkdir(exist_ok=True)
-    (root / "cache" / "zig").symlink_to(cache)
+    windows.fill_store(machine, Store(root), lock, wheels, bridge=True)
     yield root
     shutil.rmtree(root, ignore_errors=True)
 
