@@ -19,7 +19,7 @@ from pathlib import Path, PureWindowsPath
 
 from qbuild import resources
 from qbuild.recipe.lock import Lock, WheelPin
-from qbuild.steps.pinned import ALTERED
+from qbuild.steps.ensure import ALTERED
 from qbuild.steps.wheel import wheel_step
 from qbuild.store import Store
 from windows_host.libraries import Builder
