@@ -235,10 +235,14 @@ class Gpu:
     Args:
         name: As the table spells it.
         capability: Its compute capability.
+        base: The recipe that a bundle for it starts from.
+        arm: Whether it is only sold beside an ARM processor.
     """
 
     name: str
     capability: ComputeCapability
+    base: str = "gtx1060"
+    arm: bool = False
 
     @property
     def cmake(self) -> str:
@@ -261,7 +265,12 @@ def _gpus() -> dict[str, Gpu]:
         major, minor = row["cc"].split(".")
         capability = ComputeCapability(major=int(major), minor=int(minor))
         for name in row["gpus"]:
-            found[_plain(name)] = Gpu(name=name, capability=capability)
+            found[_plain(name)] = Gpu(
+                name=name,
+                capability=capability,
+                base=row.get("base", "gtx1060"),
+                arm=name in row.get("arm", ()),
+            )
     return found
 
 

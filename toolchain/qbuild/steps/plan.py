@@ -17,6 +17,7 @@ from qbuild.cuda.tree import HOST_WHEELS
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.lock import Lock, SourcePin, WheelPin
 from qbuild.recipe.model import Recipe
+from qbuild.recipe.rebuild import label
 from qbuild.steps import cmake, openblas
 from qbuild.steps import web_ui as webui
 from qbuild.store import step_key
@@ -124,7 +125,7 @@ def version_of(pin: SourcePin) -> str:
 def zip_name(recipe: Recipe, pin: SourcePin) -> str:
     """Return ``llama-<version>-<recipe>-<os>-<arch>.zip``."""
     target = recipe.target
-    return f"llama-{version_of(pin)}-{recipe.name}-{target.os}-{target.arch}.zip"
+    return f"llama-{version_of(pin)}-{label(recipe)}-{target.os}-{target.arch}.zip"
 
 
 def digest_of_files(paths: list[Path]) -> str:
