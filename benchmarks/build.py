@@ -30,6 +30,7 @@ from qbuild.steps.builder import Builder
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store, remove_tree
+from qbuild.toolchains.base import WorkTree
 
 PAIRS = 5
 SMALL = ['build.targets=["ggml"]', "build.linkage=static"]
@@ -55,34 +56,31 @@ def overhead(home: Store) -> None:
     inputs = Builder(plan, home, Plain(), BuildOptions())
     cmake = inputs.wheel(plan.wheels[0]).path / "files/cmake/data/bin/cmake"
     ninja = next((inputs.wheel(plan.wheels[1]).path / "files").glob("*.data/scripts/ninja"))
-    source = inputs.patch().path / "tree"
+    source = inputs.result("patch").path / "tree"
     options = BuildOptions(compiler_cache=False)
     zig_cache = home.root / "cache" / "zig"
     if not zig_cache.exists():  # zig's C runtime is built once per target: not part of either side
-        Builder(plan, home, Plain(), options).compile()
-        remove_tree(home.root / "compile" / plan.compile.key)
+        Builder(plan, home, Plain(), options).result("compile")
+        remove_tree(home.root / "compile" / plan["compile"].key)
 
     def clean() -> None:
-        remove_tree(home.root / "compile" / plan.compile.key)
-        remove_tree(home.work_path(plan.configure.key))
+        remove_tree(home.root / "compile" / plan["compile"].key)
+        remove_tree(home.work_path(plan["configure"].key))
 
     def by_qbuild() -> None:
-        Builder(plan_of("avx2", *SMALL), home, Silent(), options).compile()
+        Builder(plan_of("avx2", *SMALL), home, Silent(), options).result("compile")
 
     with tempfile.TemporaryDirectory() as name:
         work = Path(name) / "work"
         work.mkdir()
         shutil.copytree(source, work / "src", symlinks=True)
         layout = plan.toolchain.prepare(
-            plan.recipe,
-            unpacked={w.project: inputs.wheel(w).path / "files" for w in plan.wheels},
-            work=work,
-            cache_dir=home.root / "cache",
+            WorkTree(unpacked=inputs.all_unpacked(), work=work, cache_dir=home.root / "cache")
         )
         from qbuild.steps.cmake import init_cache
 
         (work / "toolchain.cmake").write_text(layout.toolchain_file)
-        (work / "cache.cmake").write_text(init_cache(plan.configure.inputs["cache"]))
+        (work / "cache.cmake").write_text(init_cache(plan["configure"].inputs["cache"]))
         env = {"PATH": os.defpath, "HOME": name, "LC_ALL": "C", **layout.env}
 
         def by_hand() -> None:
@@ -137,7 +135,7 @@ def noop(home: Store) -> None:
 def fetch(home: Store) -> None:
     """Bytes of the single-commit repository against what a full clone would bring."""
     plan = plan_of("avx2")
-    entry = Builder(plan, home, Plain(), BuildOptions()).source()
+    entry = Builder(plan, home, Plain(), BuildOptions()).result("source")
     print("| | MB |\n| --- | --- |")
     print(f"| git objects of the pinned commit alone | {entry.size / 1e6:.1f} |")
     if plan.pin.sdist:
@@ -160,7 +158,12 @@ def cache(home: Store) -> None:
 
         def build(label: str, *overrides: str, recipe: str = "avx2") -> None:
             plan = plan_of(recipe, *SMALL, *overrides)
-            rows.append((label, timed(Builder(plan, own, Plain(), BuildOptions()).compile)))
+            rows.append(
+                (
+                    label,
+                    timed(lambda: Builder(plan, own, Plain(), BuildOptions()).result("compile")),
+                )
+            )
             remove_tree(own.root / "compile")
 
         build("cold: every file compiled")

@@ -68,11 +68,10 @@ class Kit:
         )
         args = argparse.Namespace(store=None)
         builder = Builder(self.plan, user_store(args), Plain(), BuildOptions())
-        unpacked = {w.project: builder.wheel(w).path / "files" for w in self.plan.wheels}
-        assert self.plan.tree is not None
-        tree = builder._ensure(self.plan.tree, builder._make_tree).path / "tree"
+        unpacked = builder.all_unpacked()
+        tree = builder.result("cuda-tree").path / "tree"
         zig = unpacked["ziglang"] / "ziglang" / "zig"
-        self.source = builder.patch().path / "tree" / "ggml" / "src"
+        self.source = builder.result("patch").path / "tree" / "ggml" / "src"
         target = self.plan.recipe.target.os
         self.command = flags.compiler_command(
             flags.Paths(zig=str(zig), zig_lib=str(zig.parent / "lib"), tree=str(tree)), target

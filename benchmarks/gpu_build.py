@@ -20,6 +20,7 @@ from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.builder import Builder
 from qbuild.steps.bundle import _cuda_compiler
+from qbuild.steps.captured import capture
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import make_plan
 
@@ -41,15 +42,19 @@ def main() -> int:
                    "cuda.driver="],
     )  # fmt: skip
     plan = make_plan(
-        recipe, load_lock(resources.lockfile()), host=host.platform_key(), tests=PROGRAMS
+        recipe,
+        load_lock(resources.lockfile()),
+        host=host.platform_key(),
+        tests=PROGRAMS,
+        captured=capture(recipe),
     )
     builder = Builder(plan, user_store(args), Plain(), BuildOptions(jobs=args.jobs))
     with builder.store.in_use():
-        programs = builder.compile().path / "bin"
+        programs = builder.result("compile").path / "bin"
         wheels = {wheel.project: wheel for wheel in plan.wheels}
         folders = {
             str((builder.wheel(wheels[project]).path / "files" / file).parent)
-            for project, file in plan.toolchain.provides(recipe).values()
+            for project, file in plan.toolchain.provides().values()
         }
     print(programs)
     print(":".join(sorted(folders)))

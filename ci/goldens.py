@@ -13,6 +13,7 @@ from qbuild import resources
 from qbuild.errors import QbuildError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
+from qbuild.steps.captured import capture
 from qbuild.steps.plan import make_plan
 from qbuild.steps.script import render
 from qbuild.toolchains.visual_studio.installed import load_facts
@@ -29,7 +30,7 @@ def text(machine: str, recipe: str, shell: str, *overrides: str) -> str:
     facts = load_facts(FACTS / f"{machine}.json")
     try:
         loaded = load_recipe(recipe, os="windows", overrides=overrides)
-        plan = make_plan(loaded, lock, host="windows-x86_64", machine=facts)
+        plan = make_plan(loaded, lock, host="windows-x86_64", captured=capture(loaded, facts))
         return render(plan, shell)
     except QbuildError as error:
         return f"qbuild: {error.render()}\n".replace(str(ROOT), "")

@@ -11,7 +11,7 @@ import pytest
 from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.recipe.lock import load_lock
-from qbuild.steps.plan import wheel_step
+from qbuild.steps.wheel import wheel_step
 from qbuild.store import Store, link_tree
 from support import small_project
 

@@ -18,6 +18,7 @@ from qbuild import resources
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps import cmake, openblas, web_ui
+from qbuild.steps.captured import capture
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store
 from qbuild.toolchains.visual_studio.choose import choose
@@ -94,7 +95,7 @@ def planned(name: str) -> Plan:
         loaded,
         load_lock(resources.lockfile()),
         host="windows-x86_64",
-        machine=load_facts(DATA / f"{machine}.json"),
+        captured=capture(loaded, load_facts(DATA / f"{machine}.json")),
     )
 
 
@@ -110,12 +111,12 @@ def test_it_writes_the_plans_files_and_stops_where_visual_studio_is_missing(
 ) -> None:
     run_script(name, loader, tmp_path, stubs=True)
     plan = planned(name)
-    layout = plan.configure.inputs["layout"]
+    layout = plan["configure"].inputs["layout"]
     written = {
         "toolchain.cmake": layout["toolchain_file"],
-        "cache.cmake": cmake.init_cache(plan.configure.inputs["cache"]),
+        "cache.cmake": cmake.init_cache(plan["configure"].inputs["cache"]),
     }
-    if plan.openblas is not None:
+    if plan.find("openblas") is not None:
         root = f"${{CMAKE_CURRENT_LIST_DIR}}/tools/{openblas.PROJECT}/{openblas.WHEEL_ROOT}"
         written["FindBLAS.cmake"] = openblas.find_module(
             f"{root}/include",

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from qbuild import resources
 from qbuild.cuda import table, toolkit
 from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.toolkit import HostCompiler, Toolkit
 from qbuild.errors import ToolchainError
 from qbuild.recipe.load import load_recipe
-from qbuild.toolchains.base import write_layout
+from qbuild.recipe.lock import load_lock
+from qbuild.toolchains.base import Context, Place, write_layout
 from qbuild.toolchains.nvcc import SEED_SINCE, Nvcc
 
 pytestmark = pytest.mark.integration
@@ -68,13 +70,11 @@ def _build(
     work: Path, kit: Toolkit, compiler: HostCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> bytes:
     recipe = load_recipe("a100", overrides=["toolchain.name=nvcc", "bundle.cuda_runtime=separate"])
-    monkeypatch.setattr(Nvcc, "_chosen", lambda self, recipe: (kit, compiler))
-    layout = Nvcc().layout(
-        recipe,
-        programs={"cc": compiler.cc, "c++": compiler.cxx, "cuda-root": kit.root},
-        work=work.as_posix(),
-        cache_dir="",
-    )
+    monkeypatch.setattr(Nvcc, "_chosen", lambda self: (kit, compiler))
+    programs = {"cc": compiler.cc, "c++": compiler.cxx, "cuda-root": kit.root}
+    lock = load_lock(resources.lockfile())
+    nvcc = Nvcc(Context(recipe=recipe, lock=lock, host="linux-x86_64"))
+    layout = nvcc.layout(Place(programs=programs, work=work.as_posix(), cache_dir=""))
     (work / "src" / "sub").mkdir(parents=True)
     (work / "src" / "sub" / "kernels.cu").write_text(KERNELS, encoding="utf-8")
     (work / "src" / "CMakeLists.txt").write_text(PROJECT, encoding="utf-8")

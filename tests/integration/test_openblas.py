@@ -13,9 +13,10 @@ from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
-from qbuild.steps import cmake, openblas
+from qbuild.steps import blas_library, cmake
 from qbuild.steps.pinned import fetch_wheel
 from qbuild.store import Store
+from qbuild.toolchains.base import Context, WorkTree
 from qbuild.toolchains.zig import Zig
 from qbuild.verify import wine
 
@@ -64,10 +65,9 @@ def build(system: str, store: Store, folder: Path) -> Path:
     """Build the program with zig against the wheel's OpenBLAS; return the folder of binaries."""
     recipe = load_recipe("openblas", os=system)
     lock = load_lock(resources.lockfile())
-    (wheel,) = openblas.wheels(recipe, lock)
-    assert wheel.platform == f"{system}-x86_64"
+    wheel = lock.wheel(blas_library.PROJECT, f"{system}-x86_64")
     files = fetch_wheel(wheel, store, Plain(), offline=False).path / "files"
-    facts = openblas.assemble(openblas.locate(recipe, {}, files), folder / "openblas")
+    facts = blas_library.assemble(blas_library.locate(recipe, {}, files), folder / "openblas")
     assert facts["version"] == wheel.version
     work = folder / "work"
     for name, text in (("CMakeLists.txt", PROJECT), ("use.c", USE), ("main.c", MAIN)):
@@ -77,9 +77,9 @@ def build(system: str, store: Store, folder: Path) -> Path:
     unpacked = {
         pin.project: fetch_wheel(pin, store, Plain(), offline=False).path / "files" for pin in pins
     }
-    prepared = Zig().prepare(
-        recipe, unpacked=unpacked, work=work, cache_dir=Path(os.environ["QBUILD_TEST_ZIG_CACHE"])
-    )
+    cache = Path(os.environ["QBUILD_TEST_ZIG_CACHE"])
+    context = Context(recipe=recipe, lock=lock, host=host.platform_key())
+    prepared = Zig(context).prepare(WorkTree(unpacked=unpacked, work=work, cache_dir=cache))
     modules = {"CMAKE_MODULE_PATH": (folder / "openblas" / "cmake").as_posix()}
     (work / "cache.cmake").write_text(cmake.init_cache(modules))
     (work / "toolchain.cmake").write_text(prepared.toolchain_file)

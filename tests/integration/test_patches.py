@@ -409,12 +409,12 @@ def test_by_hand_and_by_qbuild_on_the_real_pin(
     from qbuild.patches.apply import run_series, scratch
     from qbuild.patches.export import requirements
     from qbuild.recipe.lock import load_lock
-    from qbuild.steps.plan import SOURCE_FORMAT
+    from qbuild.steps.source import FORMAT
     from qbuild.store import step_key
 
     store = request.getfixturevalue("user_store")
     pin = load_lock(resources.lockfile()).source("llama.cpp")
-    inputs = {"format": SOURCE_FORMAT, "commit": pin.commit, "tree": pin.tree}
+    inputs = {"format": FORMAT, "commit": pin.commit, "tree": pin.tree}
     entry = store.find("source", step_key("source", inputs))
     if entry is None:
         pytest.skip("the store does not have the pin; a build or `qbuild patch status` fetches it")

@@ -22,7 +22,7 @@ from qbuild.console import Plain
 from qbuild.errors import OriginError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
-from qbuild.steps import web_ui
+from qbuild.steps import npm, web_ui
 from qbuild.steps.builder import Builder
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import make_plan
@@ -56,10 +56,10 @@ def test_a_registry_that_does_not_answer(
     dest = tmp_path / "entry"
     dest.mkdir()
     with pytest.raises(OriginError, match=r"could not fetch the packages.*ECONNREFUSED") as caught:
-        web_ui.fetch_packages(
+        npm.fetch_packages(
             dest,
-            node=make._node(),
-            source=make.patch().path / "tree" / web_ui.SOURCE,
+            node=make.unpacked(web_ui.PROJECT),
+            source=make.result("patch").path / "tree" / web_ui.SOURCE,
             offline=False,
             reporter=Plain(),
         )
@@ -71,18 +71,17 @@ def test_a_registry_that_does_not_answer(
 def test_two_builds_of_the_ui_are_the_same_bytes(user_store: Store, tmp_path: Path) -> None:
     """Another folder, its name not ASCII, and a second time: only the source counts."""
     make = builder(user_store)
-    first, npm, step = make.web_ui(), make.npm(), make.plan.web_ui
-    assert first is not None and npm is not None and step is not None
+    first, packages = make.result("web-ui").path, make.result("npm")
     work = tmp_path / "ein anderer Ordner ü"
     work.mkdir()
     again = tmp_path / "again"
     again.mkdir()
-    web_ui.build(
+    web_ui.build_ui(
         again,
-        node=make._node(),
-        source=make.patch().path / "tree" / web_ui.SOURCE,
-        packages=npm.path,
-        name=step.inputs["name"],
+        node=make.unpacked(web_ui.PROJECT),
+        source=make.result("patch").path / "tree" / web_ui.SOURCE,
+        packages=packages.path,
+        name=make.plan["web-ui"].inputs["name"],
         work=work / "w",
         log=tmp_path / "log",
         reporter=Plain(),

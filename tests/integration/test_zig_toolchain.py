@@ -15,6 +15,7 @@ from qbuild.recipe.lock import load_lock
 from qbuild.steps.pinned import fetch_wheel
 from qbuild.store import Store
 from qbuild.toolchains import zig
+from qbuild.toolchains.base import Context, WorkTree
 
 pytestmark = pytest.mark.integration
 
@@ -48,12 +49,10 @@ def tools(
     wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
     files = fetch_wheel(wheel, user_store, Plain(), offline=False).path / "files"
     work = tmp_path_factory.mktemp("zig")
-    prepared = zig.Zig().prepare(
-        load_recipe("avx2", os="linux"),
-        unpacked={"ziglang": files},
-        work=work,
-        cache_dir=user_store.root / "cache",
-    )
+    recipe, lock = load_recipe("avx2", os="linux"), load_lock(resources.lockfile())
+    tree = WorkTree(unpacked={"ziglang": files}, work=work, cache_dir=user_store.root / "cache")
+    context = Context(recipe=recipe, lock=lock, host=host.platform_key())
+    prepared = zig.Zig(context).prepare(tree)
     return work / "tools", {"PATH": "/usr/bin:/bin", "HOME": str(work), **prepared.env}
 
 

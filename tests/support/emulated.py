@@ -1,6 +1,6 @@
 """Builds a CUDA program (.cu files, one of them with main) for the emulated GPU on Linux.
 
-    python -m tests.support.emulated FILE.cu… -o DIR [--arch 61] [-I FOLDER] [-D NAME]
+    python -m tests.support.emulated FILE.cu… -o DIR [--arch 61] [-I FOLDER] [-D NAME] [--checks]
     DIR/program
 
 The folder then holds program, libcudart.so.12, libcublas.so.12 and qbuild-kernels.so.
@@ -29,6 +29,7 @@ from qbuild.steps.builder import Builder
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import make_plan
 from qbuild.store import Store
+from qbuild.toolchains.base import CUDA_TREE
 
 
 def kit_and_paths(store: Path, target: str = "linux") -> tuple[make.Kit, flags.Paths]:
@@ -37,10 +38,8 @@ def kit_and_paths(store: Path, target: str = "linux") -> tuple[make.Kit, flags.P
     recipe = load_recipe("gtx1060", os=target, overrides=["bundle.cublas=bundled"])
     plan = make_plan(recipe, load_lock(resources.lockfile()), host=host.platform_key())
     builder = Builder(plan, Store(store), Silent(), BuildOptions())
-    assert plan.tree is not None
-    tree = builder._ensure(plan.tree, builder._make_tree).path / "tree"
-    wheel = next(w for w in plan.wheels if w.project == "ziglang")
-    zig = builder.wheel(wheel).path / "files" / "ziglang" / "zig"
+    tree = builder.result(CUDA_TREE).path / "tree"
+    zig = builder.unpacked("ziglang") / "ziglang" / "zig"
     kit = make.Kit(zig=zig, target=target, cache=store / "cache" / "zig", headers=tree / "include")
     return kit, flags.Paths(zig=str(zig), zig_lib=str(zig.parent / "lib"), tree=str(tree))
 
@@ -52,6 +51,7 @@ def build(
     store: Path,
     arch: str = "61",
     more: Sequence[str] = (),
+    checks: bool = False,
 ) -> Path:
     """Compile a program and its kernels into a folder; return the program."""
     kit, paths = kit_and_paths(store)
@@ -70,7 +70,7 @@ def build(
         unit = file.stem
         ir, text = dest / f"{unit}.ll", dest / f"{unit}.x86.ll"
         _compile([*command, "--cuda-device-only", "-emit-llvm", "-S", str(file), "-o", str(ir)])
-        made = retarget(ir.read_text(), unit, table())
+        made = retarget(ir.read_text(), unit, table(), checks=checks)
         text.write_text(made.text)
         kernels.append(dest / f"{unit}.kernels.o")
         make.run(make.unit_command(kit, text, intrinsics, kernels[-1]), kit, cwd=dest, what=unit)
@@ -106,11 +106,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--arch", default="61")
     parser.add_argument("-I", dest="folders", action="append", default=[])
     parser.add_argument("-D", dest="defines", action="append", default=[])
+    parser.add_argument("--checks", action="store_true", help="check every memory access")
     args = parser.parse_args(argv)
     more = [f"-I{folder}" for folder in args.folders] + [f"-D{name}" for name in args.defines]
     store = Path(platformdirs.user_cache_dir("qbuild", appauthor=False))
     files = [file.absolute() for file in args.files]
-    print(build(files, args.dest.absolute(), store=store, arch=args.arch, more=more))
+    dest = args.dest.absolute()
+    print(build(files, dest, store=store, arch=args.arch, more=more, checks=args.checks))
     return 0
 
 

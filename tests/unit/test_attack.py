@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ from qbuild import console
 from qbuild.cli import main
 from qbuild.errors import StoreError
 from qbuild.store import Store
+from qbuild.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from qbuild.steps.plan import Plan
@@ -133,6 +135,9 @@ def test_progress_that_nobody_reads_does_not_end_a_build(monkeypatch: pytest.Mon
     assert main.run(["show", "nope"]) == 3
 
 
+ACCEPTED = Verdict(zip_name="x.zip", sha256=hashlib.sha256(b"zip").hexdigest(), checks=())
+
+
 @pytest.mark.parametrize("place", ["file", "file/below", LONG])
 def test_an_output_folder_that_cannot_be_one_is_named(place: str, tmp_path: Path) -> None:
     from qbuild.cli.build import deliver
@@ -143,7 +148,7 @@ def test_an_output_folder_that_cannot_be_one_is_named(place: str, tmp_path: Path
     source.write_bytes(b"zip")
     plan = cast("Plan", SimpleNamespace(zip_name="x.zip"))
     with pytest.raises(StoreError, match="cannot write the zip"):
-        deliver(plan, source, tmp_path / place, cast("Verdict", None), Record())
+        deliver(plan, source, tmp_path / place, ACCEPTED, Record())
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr", "stdin"])

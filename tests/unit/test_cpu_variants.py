@@ -1,6 +1,8 @@
 """Variants of the CPU backend: which ship, which is chosen, what each may hold."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.recipe.variants import QEMU_CPUS, VARIANTS, chosen, extensions_of, useful, variant_of
 from qbuild.resources import lockfile
-from qbuild.steps import cmake
+from qbuild.steps.plan import make_plan
 from qbuild.verify.runners import Runner, _choosing
 from qbuild.verify.trials import variant_problems
 from support.tiny_pe import make_pe
@@ -71,15 +73,17 @@ def test_file_names(name: str, variant: str | None) -> None:
     assert variant_of(name) == variant
 
 
-def test_the_recipe_builds_all_of_them(tmp_path: Path) -> None:
-    recipe = load_recipe("cpu")
-    entries = cmake.cache_entries(recipe, load_lock(lockfile()).source("llama.cpp"))
-    assert entries["GGML_CPU_ALL_VARIANTS"] is True
-    assert entries["GGML_BACKEND_DL"] is True
-    assert "cpu-variants" in recipe.series
-    assert "GGML_CPU_ALL_VARIANTS" not in cmake.cache_entries(
-        load_recipe("avx2"), load_lock(lockfile()).source("llama.cpp")
-    )
+def entries(name: str) -> Mapping[str, Any]:
+    made = make_plan(load_recipe(name), load_lock(lockfile()), host="linux-x86_64")
+    return made["configure"].inputs["cache"]
+
+
+def test_the_recipe_builds_all_of_them() -> None:
+    found = entries("cpu")
+    assert found["GGML_CPU_ALL_VARIANTS"] is True
+    assert found["GGML_BACKEND_DL"] is True
+    assert "cpu-variants" in load_recipe("cpu").series
+    assert "GGML_CPU_ALL_VARIANTS" not in entries("avx2")
 
 
 @pytest.mark.parametrize(

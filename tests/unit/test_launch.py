@@ -171,17 +171,17 @@ def test_the_file_of_settings_explains_itself_and_offers_what_is_off() -> None:
 
 
 def test_the_bundle_key_knows_every_template() -> None:
-    from qbuild.steps import plan
+    from qbuild.steps import bundle
 
     folder = resources.data_dir() / "launch"
     used = {f"launch/{path.name}" for path in folder.iterdir()} - {
         "launch/service.systemd", "launch/watchdog.bat", "launch/nginx.conf"
     }  # fmt: skip
-    assert used <= set(plan._BUNDLE_TABLES)
+    assert used <= set(bundle._BUNDLE_TABLES)
     code = Path(resources.__file__).parent
-    for name in plan._BUNDLE_CODE:
+    for name in bundle._BUNDLE_CODE:
         assert (code / name).is_file(), name
-    for name in plan._BUNDLE_TABLES:
+    for name in bundle._BUNDLE_TABLES:
         assert (resources.data_dir() / name).is_file(), name
 
 

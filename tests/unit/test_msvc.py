@@ -18,6 +18,7 @@ from qbuild.errors import BundleError, RecipeError, ToolchainError, UsageError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import Lock, load_lock
 from qbuild.recipe.model import Recipe
+from qbuild.steps.captured import capture as capture_for
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.steps.script import render
 from qbuild.toolchains.visual_studio import vcvars
@@ -47,7 +48,9 @@ def lock() -> Lock:
 
 
 def plan(lock: Lock, wanted: Recipe, machine: str = "vs2022") -> Plan:
-    return make_plan(wanted, lock, host="windows-x86_64", machine=facts(machine))
+    return make_plan(
+        wanted, lock, host="windows-x86_64", captured=capture_for(wanted, facts(machine))
+    )
 
 
 # -- facts -------------------------------------------------------------------------------------
@@ -242,7 +245,7 @@ def test_the_runtime_reaches_cmake_once_for_all_languages(
     more += ["bundle.vc_runtime=installed"] if runtime == "dynamic" else []
     wanted = recipe(*more) if toolchain == "msvc" else pascal(*more)
     made = plan(lock, wanted)
-    assert made.configure.inputs["cache"]["CMAKE_MSVC_RUNTIME_LIBRARY"] == value
+    assert made["configure"].inputs["cache"]["CMAKE_MSVC_RUNTIME_LIBRARY"] == value
     text = render(made, "cmd")
     assert "/MD" not in text
     assert "/MT" not in text
@@ -250,7 +253,7 @@ def test_the_runtime_reaches_cmake_once_for_all_languages(
 
 
 def test_determinism_flags_of_compiler_and_linkers(lock: Lock) -> None:
-    lines = plan(lock, pascal()).configure.inputs["layout"]["toolchain_file"].splitlines()
+    lines = plan(lock, pascal())["configure"].inputs["layout"]["toolchain_file"].splitlines()
     for language in ("C", "CXX"):
         (flags,) = (line for line in lines if f"CMAKE_{language}_FLAGS_INIT" in line)
         for word in ("/Brepro", "/experimental:deterministic", "/pathmap:${_work}\\\\src=."):
@@ -259,17 +262,17 @@ def test_determinism_flags_of_compiler_and_linkers(lock: Lock) -> None:
         assert f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "/Brepro /INCREMENTAL:NO")' in lines
     (cuda,) = (line for line in lines if "CMAKE_CUDA_FLAGS_INIT" in line)
     assert "--frandom-seed" in cuda
-    older = plan(lock, pascal('toolchain.cuda="12.4"')).configure.inputs["layout"]
+    older = plan(lock, pascal('toolchain.cuda="12.4"'))["configure"].inputs["layout"]
     assert "--frandom-seed" not in older["toolchain_file"]
 
 
 def test_folders_are_no_part_of_a_key_but_versions_are(lock: Lock) -> None:
-    one = plan(lock, recipe()).configure.inputs["toolchain"]
+    one = plan(lock, recipe())["configure"].inputs["toolchain"]
     assert (one["version"], one["sdk"]) == ("14.44.35207", "10.0.26100.0")
     assert "Program Files" not in json.dumps(one)
     other = plan(lock, recipe('toolchain.toolset="14.38"'))
-    assert other.configure.key != plan(lock, recipe()).configure.key
-    assert other.compile.key != plan(lock, recipe()).compile.key
+    assert other["configure"].key != plan(lock, recipe())["configure"].key
+    assert other["compile"].key != plan(lock, recipe())["compile"].key
 
 
 def test_msbuild_is_a_choice(lock: Lock) -> None:
@@ -301,7 +304,7 @@ def test_the_script_puts_libraries_beside_the_programs(lock: Lock) -> None:
     text = render(plan(lock, recipe(*dynamic)), "ps1")
     assert 'Copy-Item -Force "tools/msvc-runtime/Scripts/vcruntime140.dll" build/bin' in text
     text = render(plan(lock, pascal()), "cmd")
-    assert "they lie in C:\\Program Files\\NVIDIA GPU Computing Toolkit\\CUDA\\v12.9\\bin" in text
+    assert "it lies in C:\\Program Files\\NVIDIA GPU Computing Toolkit\\CUDA\\v12.9\\bin" in text
     assert "copy /y" not in text
 
 
@@ -336,7 +339,7 @@ def test_the_runtime_beside_the_programs_is_pinned(lock: Lock) -> None:
         overrides=["toolchain.name=msvc", "bundle.vc_runtime=app-local"],
     )  # fmt: skip
     made = plan(lock, wanted)
-    provided = made.toolchain.provides(wanted)
+    provided = made.toolchain.provides()
     assert provided["vcruntime140.dll"][0] == "msvc-runtime"
     (wheel,) = (w for w in made.wheels if w.project == "msvc-runtime")
     assert f"msvc_runtime-{wheel.version}.data" in provided["msvcp140.dll"][1]

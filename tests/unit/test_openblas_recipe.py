@@ -11,7 +11,8 @@ from qbuild.errors import LockError, RecipeError, ToolchainError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import Lock, load_lock
 from qbuild.recipe.model import Recipe
-from qbuild.steps import cmake, openblas
+from qbuild.steps import blas_library, cmake
+from qbuild.steps.captured import capture
 from qbuild.steps.plan import Plan, make_plan
 from support.tiny_coff import make_import, make_library, make_object
 from support.tiny_elf import make_elf
@@ -51,8 +52,8 @@ def folder(
     return root
 
 
-def locate(root: Path, wanted: Recipe) -> openblas.OpenBlas:
-    return openblas.locate(wanted, {"OpenBLAS_DIR": str(root)})
+def locate(root: Path, wanted: Recipe) -> blas_library.OpenBlas:
+    return blas_library.locate(wanted, {"OpenBLAS_DIR": str(root)})
 
 
 @pytest.mark.parametrize("os", ["linux", "windows"])
@@ -60,7 +61,7 @@ def locate(root: Path, wanted: Recipe) -> openblas.OpenBlas:
 def test_a_prebuilt_folder_that_fits(tmp_path: Path, os: str, prefix: str) -> None:
     found = locate(folder(tmp_path / "b", os, prefix=prefix), recipe(os=os))
     assert (found.prefix, found.suffix, found.version) == (prefix, "", "0.3.30")
-    facts = openblas.assemble(found, tmp_path / "tree")
+    facts = blas_library.assemble(found, tmp_path / "tree")
     assert facts == {"version": "0.3.30", "library": found.link.name, "prefix": prefix}
     (shipped,) = (tmp_path / "tree" / "bin").iterdir()
     assert shipped.name == ("libopenblas.dll" if os == "windows" else "libopenblas.so.0")
@@ -84,7 +85,7 @@ def test_names_with_64_behind(tmp_path: Path) -> None:
     text = HEADER.format("").replace("threads(", "threads64_(").replace("sgemm(", "sgemm64_(")
     (root / "include" / "cblas.h").write_text(text)
     found = locate(root, recipe())
-    module = openblas.find_module("i", "l", prefix=found.prefix, suffix=found.suffix)
+    module = blas_library.find_module("i", "l", prefix=found.prefix, suffix=found.suffix)
     assert "cblas_sgemm=cblas_sgemm64_" in module
 
 
@@ -118,7 +119,7 @@ def test_a_build_with_openmp_threads_is_refused(tmp_path: Path, os: str, name: s
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="OpenBLAS_DIR is not set") as caught:
-        openblas.locate(recipe(), {})
+        blas_library.locate(recipe(), {})
     assert "wheel" in (caught.value.fix or "")
     with pytest.raises(ToolchainError, match="does not exist"):
         locate(tmp_path / "none", recipe())
@@ -173,9 +174,9 @@ def test_a_static_library_must_have_the_recipes_runtime(tmp_path: Path) -> None:
 
 def test_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = recipe("system", "linux")
-    monkeypatch.setattr(openblas, "_SYSTEM_ROOTS", (str(tmp_path / "usr"),))
+    monkeypatch.setattr(blas_library, "_SYSTEM_ROOTS", (str(tmp_path / "usr"),))
     with pytest.raises(ToolchainError, match="no OpenBLAS with its headers") as caught:
-        openblas.locate(wanted, {})
+        blas_library.locate(wanted, {})
     assert "libopenblas-dev" in (caught.value.fix or "")
     # As Debian lays it out: a reference BLAS's header where one would look first.
     root = folder(tmp_path / "usr", "linux")
@@ -185,11 +186,11 @@ def test_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (root / part / triple).mkdir(parents=True, exist_ok=True)
         (root / part / name).rename(root / part / triple / name)
     (root / "include" / "cblas.h").write_text("void cblas_sgemm(int order);\n")
-    found = openblas.locate(wanted, {})
+    found = blas_library.locate(wanted, {})
     assert (found.shipped, found.licence) == (None, None)
     assert "openblas-pthread" in str(found.include)
     with pytest.raises(ToolchainError, match="Windows brings no OpenBLAS"):
-        openblas.locate(recipe("system"), {})
+        blas_library.locate(recipe("system"), {})
 
 
 # -- in the plan -------------------------------------------------------------------------------
@@ -208,20 +209,19 @@ def plan(lock: Lock, os: str, host: str = "linux-x86_64") -> Plan:
 @pytest.mark.parametrize("host", ["linux-x86_64", "windows-x86_64"])
 def test_the_wheel_is_the_targets_whatever_the_host_is(lock: Lock, os: str, host: str) -> None:
     made = plan(lock, os, host)
-    (wheel,) = (w for w in made.wheels if w.project == openblas.PROJECT)
+    (wheel,) = (w for w in made.wheels if w.project == blas_library.PROJECT)
     assert wheel.platform == f"{os}-x86_64"
-    assert made.openblas is not None
-    assert made.openblas.inputs["sha256"] == wheel.sha256
-    assert made.configure.inputs["openblas"] == made.openblas.key
-    cache = made.configure.inputs["cache"]
+    assert made["openblas"].inputs["sha256"] == wheel.sha256
+    assert made["configure"].inputs["openblas"] == made["openblas"].key
+    cache = made["configure"].inputs["cache"]
     assert (cache["GGML_BLAS"], cache["GGML_BLAS_VENDOR"]) == (True, "OpenBLAS")
 
 
 def test_other_recipes_know_nothing_of_it(lock: Lock) -> None:
     made = make_plan(load_recipe("avx2"), lock, host="linux-x86_64")
-    assert made.openblas is None
-    assert "openblas" not in made.configure.inputs
-    assert not any("BLAS" in name for name in made.configure.inputs["cache"])
+    assert made.find("openblas") is None
+    assert "openblas" not in made["configure"].inputs
+    assert not any("BLAS" in name for name in made["configure"].inputs["cache"])
 
 
 def test_a_changed_folder_changes_the_build(
@@ -232,10 +232,9 @@ def test_a_changed_folder_changes_the_build(
     wanted = recipe(os="linux")
 
     def keys() -> set[str]:
-        made = make_plan(wanted, lock, host="linux-x86_64")
-        assert made.openblas is not None
-        assert str(tmp_path) not in str(made.openblas.inputs)
-        return {made.openblas.key, made.configure.key}
+        made = make_plan(wanted, lock, host="linux-x86_64", captured=capture(wanted))
+        assert str(tmp_path) not in str(made["openblas"].inputs)
+        return {made["openblas"].key, made["configure"].key}
 
     before = keys()
     assert keys() == before
@@ -247,7 +246,7 @@ def test_a_missing_pin_and_owned_options_are_named(lock: Lock) -> None:
     import dataclasses
 
     bare = dataclasses.replace(
-        lock, wheels=tuple(w for w in lock.wheels if w.project != openblas.PROJECT)
+        lock, wheels=tuple(w for w in lock.wheels if w.project != blas_library.PROJECT)
     )
     with pytest.raises(LockError, match="scipy-openblas32"):
         plan(bare, "linux")
@@ -258,7 +257,7 @@ def test_a_missing_pin_and_owned_options_are_named(lock: Lock) -> None:
 
 
 def test_the_module_path_is_quoted_for_cmake() -> None:
-    module = openblas.find_module("a/include", "a/lib/x.lib", prefix="p_", suffix="")
+    module = blas_library.find_module("a/include", "a/lib/x.lib", prefix="p_", suffix="")
     assert '"a/include"' in module
     assert '"cblas_sgemm=p_cblas_sgemm;openblas_set_num_threads=p_openblas_set_num_threads"' in (
         module

@@ -13,7 +13,8 @@ from qbuild.errors import ConfigureError, LockError, PatchError, ToolchainError,
 from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.lock import Lock, load_lock
 from qbuild.steps import cmake
-from qbuild.steps.plan import Plan, make_plan, version_of
+from qbuild.steps.captured import capture
+from qbuild.steps.plan import Plan, make_plan
 from qbuild.steps.script import render
 
 HOST = "linux-x86_64"
@@ -25,7 +26,8 @@ def lock() -> Lock:
 
 
 def plan(lock: Lock, *overrides: str, name: str = "avx2", os: str | None = None) -> Plan:
-    return make_plan(load_recipe(name, os=os, overrides=overrides), lock, host=HOST)
+    recipe = load_recipe(name, os=os, overrides=overrides)
+    return make_plan(recipe, lock, host=HOST, captured=capture(recipe))
 
 
 def keys(p: Plan) -> dict[str, str]:
@@ -117,13 +119,14 @@ def test_a_compiler_that_is_not_there_is_named(
 
 def test_the_zips_name_says_commit_recipe_and_target(lock: Lock) -> None:
     assert plan(lock, os="windows").zip_name == "llama-g0c1e57098-avx2-windows-x86_64.zip"
-    pin = lock.source("llama.cpp")
-    assert version_of(dataclasses.replace(pin, build_number=7000)) == "b7000"
+    pins = [dataclasses.replace(pin, build_number=7000) for pin in lock.sources]
+    numbered = plan(dataclasses.replace(lock, sources=tuple(pins)))
+    assert numbered.zip_name.startswith("llama-b7000-avx2-")
 
 
 @pytest.mark.parametrize("name", sorted(known_recipes()))
 def test_every_download_of_upstreams_build_is_off(lock: Lock, name: str) -> None:
-    entries = plan(lock, name=name).configure.inputs["cache"]
+    entries = plan(lock, name=name)["configure"].inputs["cache"]
     for option in (
         "GGML_CCACHE", "GGML_NATIVE", "GGML_OPENMP_FETCH", "LLAMA_BUILD_BORINGSSL",
         "LLAMA_BUILD_LIBRESSL", "LLAMA_LLGUIDANCE", "LLAMA_OPENSSL", "LLAMA_USE_PREBUILT_UI",
@@ -195,16 +198,37 @@ def test_an_unknown_shell_is_refused(lock: Lock) -> None:
 
 
 def test_every_kind_of_step_can_be_pruned(lock: Lock) -> None:
-    from qbuild.cli.cache import DEAR, RESULTS
+    from qbuild.cli.cache import prunable
 
     plans = [make_plan(load_recipe(name), lock, host=HOST) for name in known_recipes()]
     kinds = {step.kind for each in plans for step in each.steps}
     assert {"cuda-tree", "openblas", "npm", "web-ui"} < kinds
-    assert kinds <= {*RESULTS, *DEAR}
+    assert kinds <= set(prunable(everything=True))
+    assert kinds - set(prunable(everything=False)) == {"source", "wheel", "npm"}
 
 
 def test_below_avx2_no_code_tests_the_processor_for_more(lock: Lock) -> None:
     """miniaudio has LZCNT behind a CPUID test: the bundle of `baseline` was refused for it."""
-    entries = plan(lock, name="baseline").configure.inputs["cache"]
+    entries = plan(lock, name="baseline")["configure"].inputs["cache"]
     assert entries["QBUILD_DEFINITIONS"] == "MA_DR_FLAC_NO_CPUID;MA_DR_FLAC_NO_SIMD"
-    assert "QBUILD_DEFINITIONS" not in plan(lock).configure.inputs["cache"]
+    assert "QBUILD_DEFINITIONS" not in plan(lock)["configure"].inputs["cache"]
+
+
+@pytest.mark.parametrize("part", ["wrappers", "toolchain_file", "cache"])
+def test_whatever_calls_the_compiler_is_in_the_key(
+    lock: Lock, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flag in a wrapper changes every object, and no recipe or pin says so."""
+    from qbuild.toolchains.zig import Zig
+
+    before = plan(lock)
+    real = Zig.layout
+
+    def other(*args: object, **kwargs: object) -> object:
+        layout = real(*args, **kwargs)  # type: ignore[arg-type]
+        value = getattr(layout, part)
+        more = value + "#" if isinstance(value, str) else {**value, "x": ["-O0"]}
+        return dataclasses.replace(layout, **{part: more})
+
+    monkeypatch.setattr(Zig, "layout", other)
+    assert changed(before, plan(lock)) == LATE

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from qbuild import hashing
 from qbuild import store as store_module
 from qbuild.console import Silent
 from qbuild.errors import StoreError
-from qbuild.store import Store, step_key, write_atomically
+from qbuild.store import Store, same_files, step_key, write_atomically
 
 INPUTS = {"a": 1, "b": ["x"]}
 KEY = step_key("thing", INPUTS)
@@ -180,3 +181,122 @@ def test_old_rubbish_is_removed_and_young_work_is_left(store: Store) -> None:
     assert young.exists()
     store.clean_tmp(older_than_s=-1)
     assert not young.exists()
+
+
+def _rot(entry: Path, name: str = "sub/file") -> None:
+    """Change a byte as a disk does: size and time stay."""
+    path = entry / name
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _again(store: Store) -> Store:
+    """Return the store as another process sees it."""
+    return Store(store.root)
+
+
+def test_a_byte_that_rotted_is_found_when_the_result_is_used(store: Store) -> None:
+    entry = store.put("thing", KEY, INPUTS, make)
+    _rot(entry.path)
+    assert _again(store).sound("thing", KEY) is None
+    assert entry.path.exists(), "whoever does not hold the lock moves nothing"
+    assert _again(store).get("thing", KEY, Silent()) is None
+    assert not entry.path.exists()
+    assert [p.name.split("-")[0] for p in (store.root / "damaged").iterdir()] == ["thing"]
+
+
+def test_a_process_hashes_a_result_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("thing", KEY, INPUTS, make)
+    other = _again(store)
+    hashed: list[str] = []
+
+    def sha256(path: Path) -> str:
+        hashed.append(path.name)
+        return hashing.sha256_file(path)
+
+    monkeypatch.setattr(store_module, "sha256_file", sha256)
+    assert other.sound("thing", KEY) is not None
+    assert other.sound("thing", KEY) is not None
+    assert sorted(hashed) == ["file", "tool"]
+
+
+def test_a_result_that_another_run_mended_is_not_set_aside(store: Store) -> None:
+    entry = store.put("thing", KEY, INPUTS, make)
+    assert _again(store).remove_damaged("thing", KEY) is None
+    assert entry.path.exists()
+    assert store.remove_damaged("thing", "0" * 64) is None
+
+
+def test_cache_verify_sets_damage_aside(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    from qbuild.cli import main
+
+    entry = store.put("stage", step_key("stage", INPUTS), INPUTS, make)
+    kept = store.put("patch", step_key("patch", INPUTS), INPUTS, make)
+    _rot(entry.path)
+    assert main.run(["cache", "verify", "--store", str(store.root)]) == 13
+    out = capsys.readouterr()
+    assert "set aside: stage/" in out.out and "sub/file has other bytes" in out.out
+    assert "1 damaged entry set aside" in out.err
+    assert not entry.path.exists() and kept.path.exists()
+    assert main.run(["cache", "verify", "--store", str(store.root)]) == 0
+
+
+def test_a_new_result_takes_the_place_of_an_old_one(store: Store) -> None:
+    """Two runs may both have made it; and a damaged one may not have been moved."""
+    old = store.put("thing", KEY, INPUTS, make)
+    _rot(old.path)
+    store.put("thing", KEY, INPUTS, make)
+    assert _again(store).sound("thing", KEY) is not None
+    assert len(list((store.root / "damaged").iterdir())) == 1
+
+
+def test_a_folder_that_was_filled_from_a_result_is_known_again(
+    store: Store, tmp_path: Path
+) -> None:
+    def fill(folder: Path) -> Mapping[str, Any]:
+        (folder / "tree").mkdir()
+        return make(folder / "tree")
+
+    entry = store.put("thing", KEY, INPUTS, fill)
+    shutil.copytree(entry.path / "tree", tmp_path / "src", symlinks=True)
+    (tmp_path / "src" / "built.o").write_text("x")
+    assert same_files(entry, entry.path / "tree", tmp_path / "src")
+    _rot(tmp_path / "src")
+    assert not same_files(entry, entry.path / "tree", tmp_path / "src")
+    assert not same_files(entry, entry.path / "tree", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"inputs": [], "files": {}, "facts": {}}', '{"inputs": {"a": 1, "b": ["x"]}, "files": '
+     '{"tool": 3, "link": 3, "sub/file": 3}, "facts": {}}', '{"inputs": {"a": 1, "b": ["x"]}, '
+     '"files": {"tool": {}, "link": {}, "sub/file": {}}, "facts": {}}', "[]", "3"],
+)  # fmt: skip
+def test_a_record_of_any_other_form_is_damage(store: Store, text: str) -> None:
+    entry = store.put("thing", KEY, INPUTS, make)
+    (entry.path / "entry.json").write_text(text)
+    assert _again(store).sound("thing", KEY) is None
+    assert _again(store).get("thing", KEY, Silent()) is None
+
+
+def test_write_atomically_never_touches_the_old_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    reader = path.open("rb")
+    write_atomically(path, b"new")
+    with reader:
+        assert reader.read() == b"old", "the file that a reader has open was written over"
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        write_atomically(path, b"half")
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

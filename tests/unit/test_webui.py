@@ -12,7 +12,7 @@ from qbuild.console import Silent
 from qbuild.errors import OriginError, RecipeError, ToolchainError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
-from qbuild.steps import web_ui
+from qbuild.steps import npm, web_ui
 from qbuild.steps.plan import Plan, make_plan
 
 PERMISSION = "Permission is hereby granted, free of charge, to any person"
@@ -32,17 +32,17 @@ def test_the_ui_is_two_steps_a_wheel_and_a_series() -> None:
     assert kinds.index("patch") < kinds.index("npm") < kinds.index("web-ui")
     assert kinds.index("web-ui") < kinds.index("configure")
     assert [series.name for series in on.series][-1] == "web-ui"
-    assert web_ui.PROJECT in on.wheel_steps
-    assert off.npm is off.web_ui is None
-    assert web_ui.PROJECT not in off.wheel_steps
+    assert web_ui.PROJECT in [wheel.project for wheel in on.wheels]
+    assert off.find("npm") is off.find("web-ui") is None
+    assert web_ui.PROJECT not in [wheel.project for wheel in off.wheels]
     assert "web-ui" not in [series.name for series in off.series]
-    assert on.compile.key != off.compile.key
+    assert on["compile"].key != off["compile"].key
 
 
 def test_recipes_and_systems_share_one_ui() -> None:
     """What the UI is made from is neither the target nor the patches to the C++ sources."""
     keys = {
-        plan(name, *more).web_ui.key  # type: ignore[union-attr]
+        plan(name, *more)["web-ui"].key
         for name, *more in (("avx2",), ("avx2", "target.os=windows"), ("gtx1060",), ("laptop",))
     }
     assert len(keys) == 1
@@ -50,7 +50,7 @@ def test_recipes_and_systems_share_one_ui() -> None:
 
 def test_without_a_server_there_is_no_ui() -> None:
     bench = plan("avx2", 'build.targets=["llama-bench"]')
-    assert bench.web_ui is None
+    assert bench.find("web-ui") is None
     assert not bench.recipe.web_ui
 
 
@@ -63,8 +63,7 @@ def test_a_change_of_the_series_makes_a_new_ui(tmp_path: Path) -> None:
     (mail,) = (tmp_path / "p/web-ui").glob("*.patch")
     mail.write_bytes(mail.read_bytes().replace(b"Set, it replaces", b"Set, it supersedes"))
     after = make_plan(load_recipe("avx2"), lock, host="linux-x86_64", patches_root=tmp_path / "p")
-    assert before.web_ui and after.web_ui
-    assert before.web_ui.key != after.web_ui.key
+    assert before["web-ui"].key != after["web-ui"].key
 
 
 def test_the_series_alone_is_refused() -> None:
@@ -74,7 +73,7 @@ def test_the_series_alone_is_refused() -> None:
 
 def test_offline_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(OriginError, match="lacks the npm packages") as caught:
-        web_ui.fetch_packages(
+        npm.fetch_packages(
             tmp_path, node=tmp_path, source=tmp_path, offline=True, reporter=Silent()
         )
     assert "--set build.ui=false" in caught.value.fix
@@ -139,16 +138,16 @@ def test_npm_s_own_words() -> None:
         "npm error request to http://r/x failed, reason: connect ECONNREFUSED",
         "npm error A complete log of this run can be found in: /x",
     ]
-    assert web_ui._reason(lines) == "request to http://r/x failed, reason: connect ECONNREFUSED"
-    assert web_ui._reason(["plain"]) == "plain"
+    assert npm.reason(lines) == "request to http://r/x failed, reason: connect ECONNREFUSED"
+    assert npm.reason(["plain"]) == "plain"
 
 
 def test_the_system_s_npm_settings_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry or a certificate may be set up for the whole machine."""
-    monkeypatch.setattr(web_ui, "_ETC_NPMRC", str(tmp_path / "npmrc"))
-    assert web_ui._system_settings() == {}
+    monkeypatch.setattr(npm, "_ETC_NPMRC", str(tmp_path / "npmrc"))
+    assert npm._system_settings() == {}
     (tmp_path / "npmrc").write_text("registry=http://r/\n")
-    assert web_ui._system_settings() == {"npm_config_globalconfig": str(tmp_path / "npmrc")}
+    assert npm._system_settings() == {"npm_config_globalconfig": str(tmp_path / "npmrc")}
 
 
 def test_the_series_lists_what_the_licences_are_read_from() -> None:

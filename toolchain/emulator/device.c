@@ -240,3 +240,16 @@ const char * qe_memory_check(const void * address, size_t bytes, int write, char
     qe_unlock(&mutex);
     return result;
 }
+
+int qe_memory_around(const void * address, const char ** from, const char ** to) {
+    const char * p = address;
+    qe_lock(&mutex);
+    size_t next = place(p + 1);
+    int found = next > 0 && p < table[next - 1].at + table[next - 1].bytes;
+    if (found) {
+        *from = table[next - 1].at;
+        *to = table[next - 1].at + table[next - 1].bytes;
+    }
+    qe_unlock(&mutex);
+    return found;
+}

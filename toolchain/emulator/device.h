@@ -39,3 +39,6 @@ int qe_device_of(const void * address);
 // NULL when [address, address + bytes) lies in one allocation or in no device's memory at all;
 // else what is wrong, written to `words`.
 const char * qe_memory_check(const void * address, size_t bytes, int write, char * words, size_t room);
+
+// The allocation that an address lies in; 0 when there is none.
+int qe_memory_around(const void * address, const char ** from, const char ** to);

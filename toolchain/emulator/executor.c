@@ -5,6 +5,7 @@
 // right only because the GPU's lanes run in lockstep then gives other results from seed to seed.
 
 #include "kernel.h"
+#include "checks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,8 @@ struct worker {
     const struct qe_options * options;
     uint64_t random;
     int failed;
+    uint32_t epoch;           // checks: block barriers so far, over all blocks
+    const char * known_from, * known_to; // checks: the allocation of the last access
 };
 
 static struct worker worker;
@@ -241,6 +244,8 @@ static uint32_t complete(struct qe_warp * w, uint32_t lane) {
         }
     } else if (kind != QE_WARP_BARRIER) {
         vote(w, need, kind);
+    } else {
+        w->epoch++;
     }
     w->waiting &= ~need;
     make_runnable(w, need);
@@ -272,6 +277,7 @@ uint32_t qe_warp_operation(struct qe_thread * t, int operation, uint32_t mask, u
 // --- block barriers -------------------------------------------------------------------------------------
 
 static void release_barrier(void) {
+    worker.epoch++;
     for (uint32_t i = 0; i < worker.warp_count; i++) {
         struct qe_warp * w = &worker.warps[i];
         if (w->at_barrier) {
@@ -337,6 +343,7 @@ static void start_block(uint32_t threads) {
     worker.at_barrier = 0;
     worker.reduce_and = 1;
     worker.reduce_or  = 0;
+    worker.epoch++;
     worker.runnable   = worker.warp_count == 32 ? 0xffffffffu : (1u << worker.warp_count) - 1;
     for (uint32_t i = 0; i < worker.warp_count; i++) {
         uint32_t lanes = threads - i * QE_WARP < QE_WARP ? (1u << (threads - i * QE_WARP)) - 1 : 0xffffffffu;
@@ -429,6 +436,7 @@ int qe_run(const struct qe_launch * launch, const struct qe_options * options) {
     worker.launch  = launch;
     worker.options = options;
     worker.failed  = 0;
+    worker.known_from = worker.known_to = NULL;
     worker.random  = options->shuffle ? options->shuffle * 0x9e3779b97f4a7c15ull | 1 : 0;
     memcpy(b->ntid, launch->block, sizeof b->ntid);
     memcpy(b->nctaid, launch->grid, sizeof b->nctaid);
@@ -457,6 +465,85 @@ int qe_run(const struct qe_launch * launch, const struct qe_options * options) {
 #endif
     _mm_setcsr(mode);
     return worker.failed;
+}
+
+// --- checks of memory accesses ---------------------------------------------------------------------------
+
+// checks.h knows addresses and epochs; what it needs of the worker, and how it speaks, is here.
+
+static void __attribute__((noreturn)) wrong_access(struct qe_thread * t, const char * words, uint32_t site) {
+    fprintf(stderr, "emulated GPU: %s (access %u of the unit) in ", words, site / 4);
+    say_where(t);
+    fprintf(stderr, "\n");
+    fail(t);
+}
+
+static void say_race(struct qe_thread * t, const struct qe_conflict * c, uint32_t site) {
+    static uint32_t said[512], count; // once for each pair of places
+    uint32_t pair = c->site * 2654435761u ^ site;
+    for (uint32_t i = 0; i < count; i++) {
+        if (said[i] == pair) {
+            return;
+        }
+    }
+    if (count < sizeof said / sizeof *said) {
+        said[count++] = pair;
+    }
+    fprintf(stderr, "emulated GPU: %s: shared memory at %u, %s of thread %u (access %u) and %s of thread %u (access %u), in kernel %s\n",
+            c->same_warp ? "lockstep" : "race", c->offset, c->was_write ? "store" : "load", c->thread, c->site / 4,
+            (site & 3) ? "store" : "load", t->index, site / 4, worker.launch->kernel->name);
+}
+
+void qe_access(struct qe_thread * t, const void * address, uint32_t bytes, uint32_t site) {
+    const char * p = address;
+    if (p >= t->stack_top - STACK && p < t->stack_top + 64) {
+        return; // the thread's own
+    }
+    char words[320];
+    if (p >= worker.shared && p < worker.shared + worker.shared_size) {
+        uint32_t offset = (uint32_t) (p - worker.shared);
+        if (qe_shared_problem(worker.launch, offset, bytes, (site & 3) != 0, words, sizeof words)) {
+            wrong_access(t, words, site);
+        }
+        struct qe_conflict c;
+        t->pending_race = 0;
+        if (qe_shared_conflict(t, worker.epoch, offset, bytes, site, &c)) {
+            if ((site & 3) == 1 && c.was_write && bytes <= sizeof t->before) {
+                t->pending_race = 1; // equal values from many lanes are no fault: see qe_stored
+            } else {
+                say_race(t, &c, site);
+            }
+        }
+        if ((site & 3) == 1 && bytes <= sizeof t->before) {
+            memcpy(t->before, address, bytes);
+        }
+        return;
+    }
+    if (p >= worker.known_from && p + bytes <= worker.known_to) {
+        return;
+    }
+    if (worker.options->check && worker.options->check(address, bytes, (site & 3) != 0, words, sizeof words)) {
+        wrong_access(t, words, site);
+    }
+    if (worker.options->around) {
+        worker.options->around(address, &worker.known_from, &worker.known_to);
+    }
+}
+
+void qe_stored(struct qe_thread * t, const void * address, uint32_t bytes, uint32_t site) {
+    const char * p = address;
+    if (p < worker.shared || p >= worker.shared + worker.shared_size) {
+        return;
+    }
+    uint32_t offset = (uint32_t) (p - worker.shared);
+    if (t->pending_race && memcmp(t->before, address, bytes)) {
+        struct qe_conflict c;
+        if (qe_shared_conflict(t, worker.epoch, offset, bytes, site, &c)) {
+            say_race(t, &c, site);
+        }
+    }
+    t->pending_race = 0;
+    qe_shared_store(t, worker.epoch, offset, bytes, site);
 }
 
 // --- printf -----------------------------------------------------------------------------------------------

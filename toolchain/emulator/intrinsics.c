@@ -230,13 +230,41 @@ uint32_t qe_pack_halves(uint16_t low, uint16_t high) { return low | (uint32_t) h
 uint32_t qe_pack_same(uint16_t h) { return h * 0x10001u; }
 uint16_t qe_low_half(uint32_t v) { return (uint16_t) v; }
 uint16_t qe_high_half(uint32_t v) { return (uint16_t) (v >> 16); }
-uint32_t qe_mul_f16x2(uint32_t a, uint32_t b) {
-    return to_half(half((uint16_t) a) * half((uint16_t) b)) |
-           (uint32_t) to_half(half((uint16_t) (a >> 16)) * half((uint16_t) (b >> 16))) << 16;
+uint32_t qe_floats_to_halves(float low, float high) { return to_half(low) | (uint32_t) to_half(high) << 16; }
+uint32_t qe_float_to_two_halves(float f) { return to_half(f) * 0x10001u; }
+
+// A sum or product of two halves is exact in double, and so is a product plus a half as far as its
+// rounding to half can tell; float would round twice.
+static inline uint16_t rounded(double exact) {
+    float f = (float) exact;
+    if ((double) f != exact && exact == exact) { // round to odd, so that the second rounding is right
+        uint32_t u = as_bits(f);
+        if ((f > 0 && (double) f > exact) || (f < 0 && (double) f < exact)) {
+            u--;
+        }
+        f = as_float(u | 1);
+    }
+    return to_half(f);
 }
-uint32_t qe_add_f16x2(uint32_t a, uint32_t b) {
-    return to_half(half((uint16_t) a) + half((uint16_t) b)) |
-           (uint32_t) to_half(half((uint16_t) (a >> 16)) + half((uint16_t) (b >> 16))) << 16;
+
+uint16_t qe_add_f16(uint16_t a, uint16_t b) { return rounded((double) half(a) + half(b)); }
+uint16_t qe_sub_f16(uint16_t a, uint16_t b) { return rounded((double) half(a) - half(b)); }
+uint16_t qe_mul_f16(uint16_t a, uint16_t b) { return to_half(half(a) * half(b)); }
+uint16_t qe_fma_f16(uint16_t a, uint16_t b, uint16_t c) { return rounded((double) half(a) * half(b) + half(c)); }
+uint16_t qe_neg_f16(uint16_t a) { return a ^ 0x8000; }
+uint32_t qe_neg_f16x2(uint32_t a) { return a ^ 0x80008000u; }
+
+#define PAIRS(name)                                                                                     \
+    uint32_t qe_##name##_f16x2(uint32_t a, uint32_t b) {                                                \
+        return qe_##name##_f16((uint16_t) a, (uint16_t) b) |                                            \
+               (uint32_t) qe_##name##_f16((uint16_t) (a >> 16), (uint16_t) (b >> 16)) << 16;            \
+    }
+PAIRS(add)
+PAIRS(sub)
+PAIRS(mul)
+uint32_t qe_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+    return qe_fma_f16((uint16_t) a, (uint16_t) b, (uint16_t) c) |
+           (uint32_t) qe_fma_f16((uint16_t) (a >> 16), (uint16_t) (b >> 16), (uint16_t) (c >> 16)) << 16;
 }
 
 // --- memory ---------------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ struct qe_thread {
     void * stack_pointer;               // while it does not run
     char * stack_top;
     uint32_t index;                     // in the block
+    uint32_t pending_race;              // checks: a store that races if it changes something
+    unsigned char before[64];           // checks: what was there
 };
 
 // Lanes of a warp, as bit masks, and what they handed in for the operation that they wait for.
@@ -60,6 +62,7 @@ struct qe_warp {
     uint32_t value[QE_WARP], mask[QE_WARP], operand[QE_WARP], clamp[QE_WARP];
     uint32_t result[QE_WARP], predicate[QE_WARP];
     uint8_t operation[QE_WARP];
+    uint32_t epoch;                     // checks: __syncwarp counts one up
 };
 
 struct qe_block {
@@ -82,7 +85,10 @@ int      qe_block_reduce(struct qe_thread * thread, int all, int value);
 void     qe_exit(struct qe_thread * thread) __attribute__((noreturn));
 void     qe_trap(struct qe_thread * thread) __attribute__((noreturn));
 int      qe_vprintf(struct qe_thread * thread, const char * format, const char * arguments);
-void     qe_check(struct qe_thread * thread, const void * address, uint32_t bytes, uint32_t kind_and_line);
+// In front of every access and behind every store of a unit that was made with checks. `site`: four times
+// the access's number in the unit, plus its kind (qbuild.emulator.checked).
+void     qe_access(struct qe_thread * thread, const void * address, uint32_t bytes, uint32_t site);
+void     qe_stored(struct qe_thread * thread, const void * address, uint32_t bytes, uint32_t site);
 
 // What the CUDA runtime asks the executor for.
 struct qe_launch {
@@ -98,8 +104,10 @@ struct qe_launch {
 struct qe_options {
     uint64_t shuffle;                   // seed for the order of lanes and warps; 0: ascending
     int trace;                          // say every launch
-    // 0 when [address, address + bytes) may be used by kernels, else why not, in words.
+    // NULL when [address, address + bytes) may be used by kernels, else why not, in words.
     const char * (*check)(const void * address, size_t bytes, int write, char * words, size_t room);
+    // The allocation around an address that check() accepted; 0: it is not a device's memory.
+    int (*around)(const void * address, const char ** from, const char ** to);
 };
 
 // Runs all blocks; returns 0, or 1 after saying on stderr what went wrong in which kernel and thread.

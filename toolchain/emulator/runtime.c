@@ -442,6 +442,7 @@ static const struct qe_options * options(void) {
         made.shuffle = seed ? strtoull(seed, NULL, 10) : 0;
         made.trace   = trace && *trace == '1';
         made.check   = qe_memory_check;
+        made.around  = qe_memory_around;
         read = 1;
     }
     return &made;

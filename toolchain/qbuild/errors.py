@@ -168,7 +168,7 @@ class PipelineError(QbuildError):
 
 
 class Interrupted(QbuildError):  # noqa: N818 - it is what happened, not a fault
-    """Ctrl-C or SIGTERM stopped the run; the store is sound and the next run carries on."""
+    """Ctrl-C, SIGTERM or SIGHUP stopped the run; the store is sound and the next run carries on."""
 
     exit_code = 130
     kind = "interrupted"

@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -19,7 +20,6 @@ from pathlib import Path
 from types import FrameType
 
 from qbuild import host, job
-from qbuild.errors import Interrupted
 
 _GRACE_S = 5.0
 _LOOK_UP_S = 0.2
@@ -59,8 +59,12 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-class Stopped(Exception):  # noqa: N818 - a signal, not a fault
-    """Ctrl-C or SIGTERM arrived."""
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP arrived.
+
+    No ``Exception``: whoever reads a damaged file catches those, and would take being stopped for
+    damage of what it reads. Its text, if any, says where the run stood.
+    """
 
 
 _stop_asked = False
@@ -69,10 +73,11 @@ _starting = False
 
 
 def stop_on_signals() -> None:
-    """Make SIGINT and SIGTERM unwind the stack, once and reliably.
+    """Make Ctrl-C, SIGTERM and SIGHUP (on Windows Ctrl-Break) unwind the stack, once and reliably.
 
-    An exception raised by a signal handler is lost when the signal lands in a destructor or a
-    fork callback, so the handler also leaves a mark that :func:`check_stop` looks at.
+    An exception raised by a signal handler is lost when the signal lands in a destructor, in a
+    fork callback or in a library's bare ``except``, so the handler also leaves a mark that
+    :func:`check_stop` looks at.
     """
 
     def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -82,10 +87,34 @@ def stop_on_signals() -> None:
             raise Stopped
 
     with contextlib.suppress(ValueError):  # not the main thread: whoever runs us decides
-        # Ctrl-Break exists on Windows only.
-        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGBREAK", signal.SIGINT)):
+        for number in _stop_signals():
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, handler)
+    sys.unraisablehook = _quiet_about_stopping
+
+
+def _stop_signals() -> list[signal.Signals]:
+    # The third is unknown to Windows, the last (Ctrl-Break) to other systems.
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+def _quiet_about_stopping(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a :class:`Stopped` that was lost in a destructor: its mark is still there."""
+    if not issubclass(lost.exc_type, Stopped):
+        sys.__unraisablehook__(lost)
+
+
+def ignore_signals() -> None:
+    """Let signals that ask to stop pass from now on: the run is ending already."""
+    with contextlib.suppress(ValueError):
+        for number in _stop_signals():
+            signal.signal(number, signal.SIG_IGN)
+
+
+def stop_asked() -> bool:
+    """Return whether a signal asked to stop, even if its exception was lost on the way."""
+    return _stop_asked
 
 
 def check_stop() -> None:
@@ -120,7 +149,7 @@ def run_logged(
         bind_lives: Whether to use what it gives beside the cut when the network is left there.
 
     Raises:
-        Interrupted: Ctrl-C or SIGTERM; the child and its children were stopped first.
+        Stopped: A signal asked to; the child and its children were stopped first.
     """
     prefix = isolation() if cut_network else isolation(network=True) if bind_lives else ()
     with log.open("a", buffering=1, encoding="utf-8", errors="replace") as out:
@@ -132,11 +161,9 @@ def run_logged(
                 on_line(line.rstrip("\n"))
                 check_stop()
             return process.wait()
-        except (KeyboardInterrupt, Stopped):
+        except KeyboardInterrupt:
             _stop(process, bound)
-            raise Interrupted(
-                "stopped", where=str(log), fix="run the same command again: it carries on"
-            ) from None
+            raise Stopped(str(log)) from None
         except BaseException:
             _stop(process, bound)
             raise

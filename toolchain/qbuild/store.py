@@ -92,6 +92,8 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._sound: set[tuple[str, str]] = set()
+        """Kind and key of the entries whose every byte was hashed by this process."""
 
     def entry_path(self, kind: str, key: str) -> Path:
         """Return where a result lies or would lie."""
@@ -106,6 +108,8 @@ class Store:
         path = self.entry_path(kind, key)
         try:
             data = json.loads((path / _ENTRY).read_bytes())
+            if not all(isinstance(data[part], dict) for part in ("inputs", "files", "facts")):
+                raise TypeError(_ENTRY)
             return Entry(
                 kind=kind,
                 key=key,
@@ -126,39 +130,33 @@ class Store:
     def damage(self, entry: Entry, *, thorough: bool = False) -> str | None:
         """Return what is wrong with an entry, or nothing.
 
-        A file whose size and modification time are those recorded when it was written counts
-        as unchanged, as in git's index: hashing a compiler again would cost seconds in every
-        build. Any other file is hashed.
+        Without ``thorough`` a file whose size and modification time are those recorded when it
+        was written counts as unchanged, as in git's index. Any other file is hashed.
 
         Args:
             entry: The entry.
-            thorough: Hash every file (``qbuild cache verify``).
+            thorough: Hash every file.
         """
         if not entry.files and not entry.inputs:
             return f"{_ENTRY} cannot be read"
         if step_key(entry.kind, entry.inputs) != entry.key:
             return f"{_ENTRY} does not belong to this key"
-        times: dict[str, int] = {}
         found = dict(_scan(entry.path))
         found.pop(_ENTRY, None)
         if extra := found.keys() - entry.files.keys():
             return f"{min(extra)} was added"
-        if missing := entry.files.keys() - found.keys():
-            return f"{min(missing)} is missing"
-        for name, wanted in entry.files.items():
-            here = found[name]
-            if "link" in wanted:
-                if not here.is_symlink() or os.readlink(here.path) != wanted["link"]:
-                    return f"{name} points elsewhere"
-                continue
-            info = here.stat(follow_symlinks=False)
-            if not stat.S_ISREG(info.st_mode) or info.st_size != wanted["size"]:
-                return f"{name} has other bytes"
-            recent = info.st_mtime_ns != wanted.get("mtime_ns")
-            if (recent or thorough) and sha256_file(Path(here.path)) != wanted["sha256"]:
-                return f"{name} has other bytes"
-            if recent:
-                times[name] = info.st_mtime_ns
+        times: dict[str, int] = {}
+        try:
+            for name, wanted in sorted(entry.files.items()):
+                here = found.get(name)
+                if problem := _other_than(wanted, here, thorough=thorough):
+                    return f"{name} {problem}"
+                if here is not None and "link" not in wanted:
+                    time_ns = here.stat(follow_symlinks=False).st_mtime_ns
+                    if time_ns != wanted.get("mtime_ns"):
+                        times[name] = time_ns
+        except (KeyError, TypeError, AttributeError):
+            return f"{_ENTRY} cannot be read"
         if times:
             self._keep_times(entry, times)
         return None
@@ -180,21 +178,47 @@ class Store:
             held.replace(aside / _ENTRY, entry.path / _ENTRY)
             aside.rmdir()
 
+    def sound(self, kind: str, key: str) -> Entry | None:
+        """Return a result whose every byte was hashed, or nothing: it is missing or damaged.
+
+        Whoever asks for a result is about to make another one out of it, or to deliver it: a byte
+        that rotted on the disk would go on into a zip that is then verified and looks right. One
+        process hashes an entry once; afterwards it looks at sizes and times.
+        """
+        entry = self.find(kind, key)
+        if entry is None or self.damage(entry, thorough=(kind, key) not in self._sound):
+            return None
+        self._sound.add((kind, key))
+        return entry
+
     def get(self, kind: str, key: str, reporter: Reporter) -> Entry | None:
-        """Return a checked result (see :meth:`damage`); a damaged one is moved aside.
+        """Return a result as :meth:`sound` does; a damaged one is moved aside.
+
+        Only for who holds the step's lock: another run may have made the entry again meanwhile.
 
         Raises:
             StoreError: A damaged entry cannot be moved.
         """
-        entry = self.find(kind, key)
-        if entry is None:
-            return None
-        problem = self.damage(entry)
-        if problem is None:
+        if (entry := self.sound(kind, key)) is not None:
             return entry
-        reporter.warn(f"store entry {kind}/{key[:12]} is damaged ({problem}); making it again")
-        self.set_aside(entry.path)
+        if (problem := self.remove_damaged(kind, key)) is not None:
+            reporter.warn(f"store entry {kind}/{key[:12]} is damaged ({problem}); making it again")
         return None
+
+    def remove_damaged(self, kind: str, key: str) -> str | None:
+        """Move an entry aside if it is damaged, and return what is wrong with it.
+
+        Only for who holds the step's lock.
+
+        Raises:
+            StoreError: It cannot be moved.
+        """
+        entry = self.find(kind, key)
+        problem = self.damage(entry, thorough=True) if entry is not None else None
+        if entry is not None and problem is not None:
+            self.set_aside(entry.path)
+            self._sound.discard((kind, key))
+        return problem
 
     def discard(self, path: Path) -> None:
         """Take a folder out of its place at once and delete it while other work goes on.
@@ -256,6 +280,7 @@ class Store:
         except BaseException:
             remove_tree(aside)
             raise
+        self._sound.add((kind, key))
         return Entry(kind=kind, key=key, path=target, inputs=inputs, files=files, facts=facts)
 
     @contextlib.contextmanager
@@ -379,6 +404,26 @@ def _write_entry(
     write_atomically(folder / _ENTRY, text.encode())
 
 
+def same_files(entry: Entry, source: Path, folder: Path) -> bool:
+    """Return whether a folder still holds an entry's files, by their hashes; it may hold more.
+
+    Args:
+        entry: The entry.
+        source: Folder of the entry that the other was filled from.
+        folder: The folder.
+    """
+    start = f"{source.relative_to(entry.path).as_posix()}/"
+    wanted = {
+        name.removeprefix(start): facts
+        for name, facts in entry.files.items()
+        if name.startswith(start)
+    }
+    found = dict(_scan(folder)) if folder.is_dir() else {}
+    return not any(
+        _other_than(facts, found.get(name), thorough=True) for name, facts in wanted.items()
+    )
+
+
 def link_tree(source: Path, dest: Path) -> None:
     """Make ``dest`` a tree of the same files: hard links where the disk can, else copies.
 
@@ -420,6 +465,24 @@ def _scan(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
                     folders.append((f"{prefix}{entry.name}/", entry.path))
                 else:
                     yield prefix + entry.name, entry
+
+
+def _other_than(
+    wanted: Mapping[str, Any], here: os.DirEntry[str] | None, *, thorough: bool
+) -> str | None:
+    """Return in what a file differs from its record, or nothing."""
+    if here is None:
+        return "is missing"
+    if "link" in wanted:
+        same = here.is_symlink() and os.readlink(here.path) == wanted["link"]
+        return None if same else "points elsewhere"
+    info = here.stat(follow_symlinks=False)
+    if not stat.S_ISREG(info.st_mode) or info.st_size != wanted["size"]:
+        return "has other bytes"
+    recent = info.st_mtime_ns != wanted.get("mtime_ns")
+    if (recent or thorough) and sha256_file(Path(here.path)) != wanted["sha256"]:
+        return "has other bytes"
+    return None
 
 
 def _describe(path: Path) -> dict[str, Any]:

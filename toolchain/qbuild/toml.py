@@ -7,44 +7,71 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qbuild import bounds
+
 
 def loads(text: str) -> dict[str, Any]:
     """Return the table of a TOML text.
 
-    The parser of the standard library lets two faults of a text through as errors of another
-    kind: nesting deeper than the interpreter's stack, and a number with thousands of digits.
+    The parser of the standard library keeps a copy of the whole path for each part of a dotted
+    key, so that one key of 100 KB takes 10 GB; and it lets two faults of a text through as errors
+    of another kind: nesting deeper than the interpreter's stack, and a number with thousands of
+    digits. So the text is looked over before it is parsed.
 
     Raises:
         tomllib.TOMLDecodeError: The text is no TOML, or no sane one.
     """
+    if len(text) > bounds.TEXT:
+        raise tomllib.TOMLDecodeError(f"it is larger than {bounds.megabytes(bounds.TEXT)}")
+    _look_over(text)
     try:
         data = tomllib.loads(text)
-        _check_depth(data)
     except RecursionError:
         raise tomllib.TOMLDecodeError("it is nested too deeply") from None
     except tomllib.TOMLDecodeError:
         raise
     except ValueError:
         raise tomllib.TOMLDecodeError("it holds a number that is far too long") from None
+    try:
+        bounds.check_data(data)
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(str(error)) from None
     return data
 
 
-_DEEPEST = 64
-"""Levels that whatever walks the data afterwards can follow; nothing of ours needs ten."""
+_TOKEN = re.compile(
+    r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'''  # texts over several lines
+    r"""|'{3}(?:[^']++|'(?!''))*+(?:'{3}|\Z)"""
+    r"""|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?"""  # texts in one line
+    r"|#[^\n]*+|[\[\]{}.=,\n]",
+    re.DOTALL,
+)
+_MOST_DOTS = 16 * 1024
+"""Dots outside of texts in a whole file: each may be a table of its own in memory."""
 
 
-def _check_depth(data: object) -> None:
-    level, current = 0, [data]
-    while current:
-        if level > _DEEPEST:
-            raise RecursionError
-        inner: list[object] = []
-        for value in current:
-            if isinstance(value, dict):
-                inner += value.values()
-            elif isinstance(value, list):
-                inner += value
-        level, current = level + 1, inner
+def _look_over(text: str) -> None:
+    """Refuse a text whose keys or brackets are nested too deeply, before anything is made of it.
+
+    Raises:
+        tomllib.TOMLDecodeError: They are.
+    """
+    brackets = dots = every = 0
+    for match in _TOKEN.finditer(text):
+        mark = match[0]
+        if mark == ".":
+            dots, every = dots + 1, every + 1
+        elif mark in "=,\n":
+            dots = 0
+        elif mark in "[{":
+            brackets, dots = brackets + 1, 0
+        elif mark in "]}":
+            brackets, dots = max(0, brackets - 1), 0
+        if brackets > bounds.DEEPEST or dots > bounds.DEEPEST:
+            line = text.count("\n", 0, match.start()) + 1
+            raise tomllib.TOMLDecodeError(f"it is nested too deeply (at line {line})")
+        if every > _MOST_DOTS:
+            raise tomllib.TOMLDecodeError("it holds far too many dotted keys")
 
 
 def dumps(data: Mapping[str, Any]) -> str:
@@ -70,6 +97,9 @@ def _table(data: Mapping[str, Any]) -> Any:
     return table
 
 
+_LONGEST = 4096
+"""Characters of a line that is looked at for a key: blanks in a longer one take these patterns
+quadratic time."""
 _HEADER = re.compile(r"\s*(\[{1,2})\s*([^\]]+?)\s*\]")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 
@@ -95,6 +125,9 @@ def locate(text: str, path: Sequence[str]) -> int | None:
     counts: dict[str, int] = {}
     table: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > _LONGEST:
+            table = [""] if line.lstrip().startswith("[") else table
+            continue
         if header := _HEADER.match(line):
             names = _parts(header.group(2))
             if header.group(1) == "[[":

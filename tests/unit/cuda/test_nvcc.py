@@ -15,7 +15,9 @@ from qbuild.errors import ToolchainError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.bundle import _cuda_compiler
+from qbuild.steps.captured import capture
 from qbuild.steps.plan import Plan, make_plan
+from qbuild.toolchains.base import Context, Place, WorkTree
 from qbuild.toolchains.nvcc import Nvcc
 
 LOCK = load_lock(resources.lockfile())
@@ -28,8 +30,7 @@ def kit(version: str, root: str = "/opt/cuda", *, cublas: bool = True) -> Toolki
 
 
 def compiler(kind: str, version: str) -> HostCompiler:
-    # A file that is there: its size and time are part of the plan's keys.
-    return HostCompiler(kind=kind, cc=__file__, cxx=__file__, version=version)
+    return HostCompiler(kind=kind, cc="/usr/bin/cc", cxx="/usr/bin/c++", version=version)
 
 
 def machine(*kits: Toolkit, host: HostCompiler | None = None, problem: str = "") -> Machine:
@@ -50,13 +51,13 @@ def on(monkeypatch: pytest.MonkeyPatch):
 
 def plan(name: str, *overrides: str, host: str = "linux-x86_64") -> Plan:
     recipe = load_recipe(name, os="linux", overrides=[NVCC, *overrides])
-    return make_plan(recipe, LOCK, host=host)
+    return make_plan(recipe, LOCK, host=host, captured=capture(recipe))
 
 
 def test_a_plan_names_compilers_and_pinned_libraries(on) -> None:
     on(machine(kit("12.4.131")))
     found = plan("gtx1060", "bundle.cublas=bundled")
-    described = found.configure.inputs["toolchain"]
+    described = found["configure"].inputs["toolchain"]
     assert described["toolkit"] == "12.4"
     assert described["host-compiler"] == "gcc 12.2.0"
     assert described["programs"]["/opt/cuda/nvvm/bin/cicc"] == [3, 4]
@@ -64,9 +65,9 @@ def test_a_plan_names_compilers_and_pinned_libraries(on) -> None:
         "nvidia-cuda-runtime-cu12": "12.9.79",
         "nvidia-cublas-cu12": "12.4.5.8",
     }
-    assert found.tree is None
+    assert found.find("cuda-tree") is None
     assert _cuda_compiler(found) == "nvcc 12.4"
-    entries = found.configure.inputs["cache"]
+    entries = found["configure"].inputs["cache"]
     assert "GGML_CUDA_CLANG" not in entries
     assert entries["GGML_CUDA_COMPRESSION_MODE"] == "speed"
     assert entries["GGML_CUDA_DRIVER_DYNAMIC"] is True
@@ -76,12 +77,12 @@ def test_a_plan_names_compilers_and_pinned_libraries(on) -> None:
 
 
 def test_without_cublas_nothing_of_it_is_fetched_or_asked_for(on) -> None:
-    on(machine(dataclasses.replace(kit("12.4.131"), cublas=False)))
+    on(machine(kit("12.4.131", cublas=False)))
     found = plan("gtx1060")
     assert [w.project for w in found.wheels if "nvidia" in w.project] == [
         "nvidia-cuda-runtime-cu12"
     ]
-    assert found.configure.inputs["cache"]["GGML_CUDA_OWN_BLAS"] is True
+    assert found["configure"].inputs["cache"]["GGML_CUDA_OWN_BLAS"] is True
     with pytest.raises(ToolchainError, match="without cuBLAS"):
         plan("gtx1060", "bundle.cublas=bundled")
 
@@ -95,7 +96,7 @@ def test_another_compiler_is_another_build(on) -> None:
         machine(kit("12.4.131", "/opt/other")),
     ):
         on(found)
-        keys.add(plan("gtx1060").configure.key)
+        keys.add(plan("gtx1060")["configure"].key)
     assert len(keys) == 4
 
 
@@ -103,7 +104,7 @@ def test_the_libraries_may_stay_with_the_user(on) -> None:
     on(machine(kit("13.0.88")))
     found = plan("a100", "bundle.cuda_runtime=separate")
     assert not [w for w in found.wheels if "nvidia" in w.project]
-    assert found.toolchain.provides(found.recipe) == {}
+    assert found.toolchain.provides() == {}
 
 
 @pytest.mark.parametrize(
@@ -112,19 +113,15 @@ def test_the_libraries_may_stay_with_the_user(on) -> None:
 )
 def test_random_names_are_seeded_where_nvcc_can(on, version: str, seeded: bool) -> None:
     on(machine(kit(version)))
-    layout = plan("a100", "bundle.cuda_runtime=separate").configure.inputs["layout"]
+    layout = plan("a100", "bundle.cuda_runtime=separate")["configure"].inputs["layout"]
     assert ("--frandom-seed=<OBJECT>" in layout["toolchain_file"]) is seeded
 
 
 def test_cmake_is_told_where_everything_is(on) -> None:
     on(machine(kit("12.9.86", "/opt/cuda-12")))
     found = plan("gtx1060")
-    layout = found.toolchain.layout(
-        found.recipe,
-        programs={"cc": "/usr/bin/gcc", "c++": "/usr/bin/g++", "cuda-root": "/opt/cuda-12"},
-        work="/place",
-        cache_dir="",
-    )
+    programs = {"cc": "/usr/bin/gcc", "c++": "/usr/bin/g++", "cuda-root": "/opt/cuda-12"}
+    layout = found.toolchain.layout(Place(programs=programs, work="/place", cache_dir=""))
     assert layout.wrappers["nvcc"] == ["/opt/cuda-12/bin/nvcc"]
     assert "-ffile-prefix-map=/place/src=." in layout.wrappers["c++"]
     text = layout.toolchain_file
@@ -138,7 +135,7 @@ def test_a_store_with_a_blank_is_refused(on, tmp_path: Path) -> None:
     on(GOOD)
     work = tmp_path / "my store"
     with pytest.raises(ToolchainError) as caught:
-        Nvcc().prepare(plan("gtx1060").recipe, unpacked={}, work=work, cache_dir=tmp_path)
+        plan("gtx1060").toolchain.prepare(WorkTree(unpacked={}, work=work, cache_dir=tmp_path))
     assert "nvcc cannot build in a folder whose path holds ' '" in caught.value.what
     assert caught.value.where == str(work)
     assert "--store" in (caught.value.fix or "")
@@ -360,7 +357,7 @@ def test_nvcc_on_windows_is_named(on) -> None:
         plan("a100", host="windows-x86_64")
     linux = load_recipe("a100", overrides=[NVCC])
     with pytest.raises(ToolchainError, match="cannot be compiled on darwin"):
-        Nvcc().wheels(linux, LOCK, "darwin-arm64")
+        Nvcc(Context(recipe=linux, lock=LOCK, host="darwin-arm64")).wheels()
 
 
 def _lockfile(tmp_path: Path, *changes: tuple[str, str]) -> str:

@@ -45,9 +45,9 @@ def test_programs_are_the_hosts_libraries_the_targets() -> None:
 def test_without_cublas_nothing_of_it_is_fetched_linked_or_shipped(name: str) -> None:
     found = plan(name)
     assert "nvidia-cublas-cu12" not in wheels(found)
-    assert found.configure.inputs["cache"]["GGML_CUDA_OWN_BLAS"] is True
-    assert not [file for file in found.toolchain.provides(found.recipe) if "cublas" in file]
-    assert any("cudart" in file for file in found.toolchain.provides(found.recipe))
+    assert found["configure"].inputs["cache"]["GGML_CUDA_OWN_BLAS"] is True
+    assert not [file for file in found.toolchain.provides() if "cublas" in file]
+    assert any("cudart" in file for file in found.toolchain.provides())
 
 
 def test_a_cold_build_of_gtx1060_fetches_at_most_310_mb_without_the_web_ui() -> None:
@@ -65,10 +65,10 @@ def test_what_is_inside_by_where_nvidias_libraries_come_from(cudart: str, cublas
             plan("gtx1060", *words)
         return
     found = plan("gtx1060", *words)
-    inside = {name.partition("64_")[0] for name in found.toolchain.provides(found.recipe)}
+    inside = {name.partition("64_")[0] for name in found.toolchain.provides()}
     expected = {"cudart"} if cudart == "bundled" else set()
     assert inside == expected | ({"cublas", "cublasLt"} if cublas == "bundled" else set())
-    assert ("GGML_CUDA_OWN_BLAS" in found.configure.inputs["cache"]) is (cublas == "none")
+    assert ("GGML_CUDA_OWN_BLAS" in found["configure"].inputs["cache"]) is (cublas == "none")
 
 
 def test_cublas_goes_with_the_runtime_where_only_that_is_named(tmp_path: Path) -> None:
@@ -89,21 +89,19 @@ def test_blackwell_takes_the_larger_cublas() -> None:
 
 
 def test_cmake_is_told_of_the_architectures() -> None:
-    entries = plan("a100").configure.inputs["cache"]
+    entries = plan("a100")["configure"].inputs["cache"]
     assert entries["CMAKE_CUDA_ARCHITECTURES"] == "80-real"
     assert entries["GGML_CUDA_FA_QUANTS"] == "q4_0-q4_0,q8_0-q8_0,bf16-bf16"
     assert entries["GGML_CUDA_NO_PEER_COPY"] is False
     assert entries["GGML_BACKEND_DL"] is True
-    assert "GGML_CUDA" not in plan("avx2").configure.inputs["cache"]
+    assert "GGML_CUDA" not in plan("avx2")["configure"].inputs["cache"]
 
 
 def test_the_tree_is_a_step_of_its_own() -> None:
     windows, linux = plan("gtx1060"), plan("gtx1060", os="linux")
-    assert windows.tree
-    assert linux.tree
-    assert windows.tree.key != linux.tree.key
-    assert plan("gtx1060", "cuda.architectures=['75-real']").tree == windows.tree
-    assert plan("avx2").tree is None
+    assert windows["cuda-tree"].key != linux["cuda-tree"].key
+    assert plan("gtx1060", "cuda.architectures=['75-real']")["cuda-tree"] == windows["cuda-tree"]
+    assert plan("avx2").find("cuda-tree") is None
 
 
 def test_a_patch_to_the_server_leaves_kernels_in_the_compiler_cache(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from qbuild.errors import ModelError
+from qbuild.errors import ModelError, UsageError
 from qbuild.modelfile.header import List, _Reader, read_header
 from qbuild.modelfile.summary import as_json, summarise
 from support import gguf_files as g
@@ -246,7 +246,7 @@ def test_wrong_tensors(entries: list[bytes], what: str, tmp_path: Path) -> None:
 def test_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a file"):
         read_header(tmp_path)
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(UsageError, match="there is no file"):
         read_header(tmp_path / "none.gguf")
 
 

@@ -73,8 +73,13 @@ def test_patches_pins_and_commands(report: Report) -> None:
 
 def test_the_verdict_and_the_build_record_beside_the_zip(report: Report) -> None:
     assert report.checked.state == "accepted"
-    assert report.checked.note == "1 passed, 0 failed, 1 not run"
-    assert [check.status for check in report.checked.checks] == ["not-run", "passed"]
+    assert "0 failed" in report.checked.note
+    archive = next(c for c in report.checked.checks if c.title == "the archive is sound")
+    assert archive.status == "passed"
+    # What only the file beside the zip says is never shown as checked.
+    ran = next(c for c in report.checked.checks if "prints its version" in c.title)
+    assert ran.status == "not-run" and "said by" in ran.details[0]
+    assert "it ran and passed" in ran.details[0]
     assert dict(report.built.steps) == {
         "patch": 2.5, "configure": 14.0, "ninja": 62.1, "stage": 0.2, "bundle": 1.4, "verify": 5.5,
     }  # fmt: skip
@@ -90,7 +95,19 @@ def test_a_refused_zip_says_so_first(tmp_path: Path) -> None:
     report_zips.add_records(path, Store(tmp_path / "store"), ok=False)
     checked = collect(path).checked
     assert checked.state == "refused"
-    assert checked.checks[0].details == ("llama-cli: vpdpbusd at 0x1000",)
+    assert "verdict.json refuses it" in checked.note
+
+
+def test_a_forged_verdict_accepts_nothing(tmp_path: Path) -> None:
+    """The verdict beside a zip is a file that anybody can write."""
+    path = report_zips.make(tmp_path, files={
+        **report_zips.linux_files(),
+        "bin/llama-cli": report_zips._elf(9, ("libc.so.6",), code_above=True),
+    })  # fmt: skip
+    report_zips.add_records(path, Store(tmp_path / "store"), ok=True)
+    checked = collect(path).checked
+    assert checked.state == "refused"
+    assert checked.checks[0].status == "failed" and "AVX512F" in str(checked.checks[0].details)
 
 
 def test_records_of_another_file_count_for_nothing(linux: Path, tmp_path: Path) -> None:
@@ -101,7 +118,7 @@ def test_records_of_another_file_count_for_nothing(linux: Path, tmp_path: Path) 
         beside = linux.with_name(f"{linux.name}.{suffix}.json")
         other.with_name(f"{other.name}.{suffix}.json").write_bytes(beside.read_bytes())
     found = collect(other, store=Store(tmp_path / "store"))
-    assert found.checked.state == "not checked" and "another file" in found.checked.note
+    assert found.checked.state == "accepted" and "another file" in found.checked.note
     assert "another file" in found.built.note and found.built.timeline is None
 
 
@@ -111,7 +128,7 @@ def test_damaged_records_are_no_verdict(tmp_path: Path, text: str) -> None:
     for suffix in ("verdict", "build"):
         path.with_name(f"{path.name}.{suffix}.json").write_text(text)
     found = collect(path, store=Store(tmp_path / "store"))
-    assert found.checked.state == "not checked"
+    assert found.checked.state == "accepted" and "verdict.json: " in found.checked.note
     assert found.built.note and found.built.timeline is None
 
 
@@ -132,7 +149,7 @@ def test_windows_says_that_no_windows_ran_it(tmp_path: Path) -> None:
     assert "not run on a real Windows" in found.labels[0]
     server = next(each for each in found.needs if each.name == "llama-server.exe")
     assert "KERNEL32.dll" in server.system and not server.missing
-    assert found.checked.state == "not checked"
+    assert found.checked.state == "accepted" and "were not run" in found.checked.note
 
 
 def test_gpu_code_is_read_from_the_fat_binaries(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def test_the_page_lies_beside_the_zip(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main.run(["report", str(path), "--store", str(tmp_path / "s")]) == 0
     page = path.with_name(f"{path.name}.report.html")
     assert str(page) in capsys.readouterr().out
-    assert "Not checked" in page.read_text(encoding="utf-8")
+    assert "Checked and accepted" in page.read_text(encoding="utf-8")
 
 
 def test_output_against_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +295,7 @@ def test_output_against_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main.run([*words, "--store", str(tmp_path / "s")]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["page"] == str(page) and data["against"]["name"] == other.name
-    assert data["format"] == 1 and data["checked"]["state"] == "not checked"
+    assert data["format"] == 1 and data["checked"]["state"] == "accepted"
     assert "Difference to another zip" in page.read_text(encoding="utf-8")
 
 

@@ -132,10 +132,15 @@ def _object(name: str, data: bytes, dlls: set[str]) -> CoffObject | None:
         raise BinaryError(f"{name} is no object file (machine {machine:#06x})")
     directives: list[str] = []
     stub = False
+    left = 2 * len(data)  # sections that lie on top of each other are read that often
     for index in range(count):
         entry = piece(data, start + 40 * index, 40, "a section's header")
         section = entry[:8].rstrip(b"\0")
         size, offset = struct.unpack_from("<II", entry, 16)
+        if section == b".drectve" or section.startswith(b".idata$"):
+            left -= size
+        if left < 0:
+            raise BinaryError(f"the sections of {name} lie on top of each other")
         if section == b".drectve":
             text = piece(data, offset, size, "the linker's directives").rstrip(b"\0")
             directives += split_directives(text.decode("utf-8-sig", "replace"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,16 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
-from qbuild.binary.image import Buffer, Section, Source, Symbol, only_binary_errors
+from qbuild.binary.image import (
+    MAX_SECTIONS,
+    Buffer,
+    Metered,
+    Section,
+    Source,
+    Symbol,
+    check_sections,
+    only_binary_errors,
+)
 from qbuild.binary.image import opened as open_source
 from qbuild.errors import BinaryError
 
@@ -109,8 +117,11 @@ def _read(data: Buffer) -> ElfImage:
         raise BinaryError("not an ELF file")
     if data[4:6] != b"\x02\x01":
         raise BinaryError("not a 64-bit little-endian ELF file")
-    elf: Any = ELFFile(io.BytesIO(data) if isinstance(data, bytes) else data)
+    elf: Any = ELFFile(Metered(data))
+    if elf.num_sections() > MAX_SECTIONS or elf.num_segments() > MAX_SECTIONS:
+        raise BinaryError(f"{elf.num_sections()} sections, {elf.num_segments()} segments")
     sections = tuple(_sections(elf, len(data)))
+    check_sections(sections, len(data))
     _sections_tell_the_truth(elf, sections)
     dynamic = _dynamic(elf)
     versions = _versions(elf)

@@ -15,16 +15,24 @@ the section ``.nv_fatbin``; PE cuts that name to ``.nv_fatb``.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Final, Literal
 
 from elftools.elf.elffile import ELFFile
 
-from qbuild.binary.image import Buffer, Source, only_binary_errors, opened
+from qbuild.binary.image import (
+    MAX_SECTIONS,
+    Buffer,
+    Metered,
+    Names,
+    Source,
+    only_binary_errors,
+    opened,
+)
 from qbuild.binary.lz4 import decompress_block
 from qbuild.binary.pe import read_pe_data
 from qbuild.errors import BinaryError
@@ -40,7 +48,7 @@ _CONTAINER: Final = struct.Struct("<IHHQ")
 _ENTRY: Final = struct.Struct("<HHIQIIHHIIIQQQ")
 _KINDS: Final[dict[int, Kind]] = {1: "ptx", 2: "cubin"}
 _LZ4, _ZSTD, _ARCH_A, _ARCH_F = 0x2000, 0x8000, 0x10_0000, 0x20_0000
-MAX_CUBIN: Final = 1 << 30
+MAX_CUBIN: Final = 256 << 20
 """Bytes that an entry may claim to have when decompressed (cublasLt's largest is 20 MB)."""
 
 _EM_CUDA: Final = 190
@@ -133,6 +141,8 @@ def read_fatbin_data(data: Buffer) -> FatReport:
         found = [each for each in _sections(data) if each[0] in SECTIONS]
         entries: list[FatEntry] = []
         containers = 0
+        if sum(size for _, _, size in found) > len(data):
+            raise BinaryError("its fat binaries lie on top of each other")
         for name, offset, size in found:
             more, containers = _section(data, name, offset, size, containers)
             entries += more
@@ -159,8 +169,10 @@ def _sections(data: Buffer) -> Iterator[tuple[str, int, int]]:
         for section in read_pe_data(data).sections:
             yield section.name, section.offset, section.size
     elif data[:4] == b"\x7fELF":
-        stream = BytesIO(data) if isinstance(data, bytes) else data  # a map is a stream itself
-        for part in ELFFile(stream).iter_sections():
+        elf = ELFFile(Metered(data))
+        if elf.num_sections() > MAX_SECTIONS:
+            raise BinaryError(f"{elf.num_sections()} sections")
+        for part in elf.iter_sections():
             if part["sh_type"] == "SHT_PROGBITS":
                 yield part.name, part["sh_offset"], part["sh_size"]
     else:
@@ -195,6 +207,29 @@ def _section(
         containers += 1
         position = body + length
     return entries, containers
+
+
+def container_digests(data: Buffer) -> tuple[str, ...]:
+    """Return the sha256 (hex) of each container of a PE or ELF file, in file order.
+
+    It names what a compiled unit registers with the CUDA runtime: header and entries, no padding.
+
+    Raises:
+        BinaryError: The file or a fat binary in it is damaged, or is neither PE nor ELF.
+    """
+    found: list[str] = []
+    with only_binary_errors("fat binary", "<data>"):
+        for name, offset, size in _sections(data):
+            if name not in SECTIONS:
+                continue
+            _section(data, name, offset, size, 0)  # damage is told before anything is read
+            position, end = offset, offset + size
+            while (position := _skip_padding(data, position, end)) < end:
+                _, _, header, length = _CONTAINER.unpack_from(data, position)
+                stop = position + header + length
+                found.append(hashlib.sha256(bytes(data[position:stop])).hexdigest())
+                position = stop
+    return tuple(found)
 
 
 def _skip_padding(data: Buffer, position: int, end: int) -> int:
@@ -264,7 +299,7 @@ def _zstd(stored: bytes, full_size: int) -> bytes | None:
     except ImportError:
         return None
     with only_binary_errors("zstd-compressed entry", "<data>"):
-        full = bytes(zstd.decompress(stored))
+        full = bytes(zstd.ZstdDecompressor().decompress(stored, full_size + 1))
         if len(full) != full_size:
             raise BinaryError(f"{len(full)} bytes where {full_size} were announced")
         return full
@@ -323,7 +358,7 @@ def _ptx_kernels(code: bytes) -> Iterator[str]:
 
 
 def _cubin_kernels(code: bytes) -> Sequence[str]:
-    elf = ELFFile(BytesIO(code))
+    elf = ELFFile(Metered(code))
     if elf["e_machine"] not in {_EM_CUDA, "EM_CUDA"}:
         raise BinaryError(f"a cubin for machine {elf['e_machine']}")
     header = elf.header
@@ -335,6 +370,9 @@ def _cubin_kernels(code: bytes) -> Sequence[str]:
         for index in range(count)
     ]
     names: list[str] = []
+    read = Names(code)
+    if sum(row[5] for row in rows if row[1] == 2) > len(code):
+        raise BinaryError("a cubin's symbol tables lie on top of each other")
     for row in rows:
         if row[1] != 2:  # SHT_SYMTAB
             continue
@@ -345,8 +383,5 @@ def _cubin_kernels(code: bytes) -> Sequence[str]:
         for at in range(table, table + length - 23, 24):
             name, info, other, section, _, _ = struct.unpack_from("<IBBHQQ", code, at)
             if info & 0xF == _STT_FUNC and other & _STO_ENTRY and section:
-                end = code.find(b"\0", strings + name)
-                if end < 0:
-                    raise BinaryError("a name in a cubin has no end")
-                names.append(code[strings + name : end].decode("ascii"))
+                names.append(read.at(strings + name))
     return names

@@ -20,6 +20,7 @@ choose code paths at run time; what it holds above the level is reported as *dis
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -187,24 +188,22 @@ def scan(
         ranges = _ranges(image, section)
         for start, end in ranges:
             function = _Function(section, body, start, end, image, data)
-            above = function.scan(decoded)
+            found = function.scan(decoded)
             functions += 1
             total_instructions += function.instructions
             read += end - start
-            if above:
-                address, text, features = above[0]
+            if found.count:
                 findings.append(
                     Finding(
                         function=start,
-                        address=address,
+                        address=found.address,
                         symbol=names.get(start, ""),
-                        text=text,
-                        features=features,
-                        count=len(above),
+                        text=found.text,
+                        features=found.features,
+                        count=found.count,
                     )
                 )
-                for _, _, more in above:
-                    seen_features.update(more)
+                seen_features |= found.every
     return IsaReport(
         functions=functions,
         instructions=total_instructions,
@@ -240,12 +239,27 @@ def _ranges(image: PeImage | ElfImage, section: Section) -> list[tuple[int, int]
 
 
 def _leaves(starts: Sequence[int], low: int, high: int) -> list[tuple[int, int]]:
-    """Return the ranges of a gap between functions: from each known start, and from its begin.
+    """Return the ranges of a gap between functions: from each (sorted) start, and from its begin.
 
     PE leaf functions need no unwind data, so a gap may be code that only calls reach.
     """
-    cuts = sorted({low, *(s for s in starts if low <= s < high)})
+    cuts = sorted({low, *starts[bisect_left(starts, low) : bisect_left(starts, high)]})
     return list(zip(cuts, [*cuts[1:], high], strict=True))
+
+
+class _Above:
+    """What of a function is above the level: how much, and the first of it."""
+
+    def __init__(self) -> None:
+        self.count, self.address, self.text = 0, -1, ""
+        self.features: tuple[str, ...] = ()
+        self.every: set[str] = set()
+
+    def add(self, address: int, instruction: Any, needs: tuple[str, ...]) -> None:
+        self.count += 1
+        self.every.update(needs)
+        if self.address < 0 or address < self.address:
+            self.address, self.text, self.features = address, str(instruction), needs
 
 
 class _Function:
@@ -265,10 +279,12 @@ class _Function:
         self.image, self.data = image, data
         self.instructions = 0
         self._mark = bytearray(end - start)  # 1: code, 2: table or what follows one
+        self._tables: set[int] = set()
+        self._entries_left = max(_TABLE_LIMIT, end - start)
 
-    def scan(self, decoded: _Decoded) -> list[tuple[int, str, tuple[str, ...]]]:
-        """Return (address, text, features) of every instruction above the level."""
-        above: list[tuple[int, str, tuple[str, ...]]] = []
+    def scan(self, decoded: _Decoded) -> _Above:
+        """Return what is above the level."""
+        above = _Above()
         self._follow([self.start], decoded, above)
         # What nothing reached: landing pads, or code behind a jump that could not be resolved.
         at = self._next_unread(0)
@@ -277,15 +293,12 @@ class _Function:
             if not self._mark[at]:
                 self._mark[at] = 2  # not an instruction: padding or data
             at = self._next_unread(at + 1)
-        above.sort()
         return above
 
     def _next_unread(self, at: int) -> int:
         return self._mark.find(0, at)
 
-    def _follow(
-        self, queue: list[int], decoded: _Decoded, above: list[tuple[int, str, tuple[str, ...]]]
-    ) -> None:
+    def _follow(self, queue: list[int], decoded: _Decoded, above: _Above) -> None:
         mark, start, end = self._mark, self.start, self.end
         loads: list[int] = []
         decoder = Decoder(_BITS, self.body, ip=start)
@@ -307,7 +320,7 @@ class _Function:
                 mark[offset : offset + length] = b"\1" * length
                 self.instructions += 1
                 if needs := decoded.above(instruction):
-                    above.append((start + offset, str(instruction), needs))
+                    above.add(start + offset, instruction, needs)
                 if instruction.is_ip_rel_memory_operand:
                     loads.append(instruction.ip_rel_memory_address)
                 flow = instruction.flow_control
@@ -321,8 +334,12 @@ class _Function:
                     if flow == FlowControl.UNCONDITIONAL_BRANCH:
                         break
                 elif flow == FlowControl.INDIRECT_BRANCH:
+                    # Once each: with what was read meanwhile a table can only be shorter.
                     for table in dict.fromkeys(loads):
-                        queue.extend(self._table(table))
+                        if table not in self._tables:
+                            self._tables.add(table)
+                            queue.extend(self._table(table))
+                    loads.clear()
                     break
                 elif flow in (FlowControl.RETURN, FlowControl.INTERRUPT, FlowControl.EXCEPTION):
                     if instruction.mnemonic in (iced_x86.Mnemonic.INT, iced_x86.Mnemonic.SYSCALL):
@@ -338,7 +355,8 @@ class _Function:
         limit = min(section.offset + section.size, offset + 4 * _TABLE_LIMIT)
         targets: list[int] = []
         inside = self.start <= address < self.end
-        while offset + 4 <= limit:
+        while offset + 4 <= limit and self._entries_left > 0:
+            self._entries_left -= 1
             (value,) = struct.unpack_from("<i", self.data, offset)
             target = address + value
             here = address + 4 * len(targets)

@@ -17,6 +17,12 @@ MAX_PART: Final = 255
 MAX_NAME: Final = 1024
 """Bytes of UTF-8 in a whole member name; Linux stops at 4096 for the whole path."""
 
+MAX_DEPTH: Final = 32
+"""Folders that a member may lie in; the deepest file of a pinned wheel lies in twelve."""
+
+MAX_FOLDERS: Final = 10_000
+"""Folders that an archive may make; the wheel with most of them makes 1,283."""
+
 # Names that Windows gives to devices, with or without an extension, in any folder.
 _DEVICES: Final = frozenset(
     {"con", "prn", "aux", "nul", "conin$", "conout$"}
@@ -65,6 +71,8 @@ def check_name(name: str, *, archive: str, portable: bool = True) -> None:
         raise _refuse(archive, name, "it is an absolute path")
     if len(name) > 1 and name[1] == ":":
         raise _refuse(archive, name, "it starts with a drive letter")
+    if name.count("/") > MAX_DEPTH:
+        raise _refuse(archive, name, f"it lies in more than {MAX_DEPTH} folders")
     for part in name.split("/"):
         _check_part(part, name, archive, portable=portable)
 
@@ -86,6 +94,36 @@ def _check_part(part: str, name: str, archive: str, *, portable: bool) -> None:
         raise _refuse(archive, name, f"{part!r} is a device on Windows")
     if bad := sorted(_WINDOWS_FORBIDDEN.intersection(part)):
         raise _refuse(archive, name, f"it holds {bad[0]!r}, which Windows forbids")
+
+
+class Folders:
+    """Counts the folders that an archive's members lie in.
+
+    Args:
+        archive: Name of the archive, for messages.
+        most: How many it may make.
+    """
+
+    def __init__(self, archive: str, most: int = MAX_FOLDERS) -> None:
+        self._archive, self._most = archive, most
+        self._seen: set[str] = set()
+
+    def add(self, name: str) -> None:
+        """Count the folders of one member.
+
+        Raises:
+            ArchiveError: With it the archive makes too many.
+        """
+        folder = name.rpartition("/")[0]
+        while folder and folder not in self._seen:
+            self._seen.add(folder)
+            folder = folder.rpartition("/")[0]
+        if len(self._seen) > self._most:
+            raise ArchiveError(
+                f"{self._archive} makes more than {self._most} folders",
+                where=self._archive,
+                fix="do not unpack this archive; get it again from where it was published",
+            )
 
 
 def fold(name: str) -> str:

@@ -15,7 +15,16 @@ from typing import Any
 import pefile
 
 from qbuild.binary import pe_tables
-from qbuild.binary.image import Buffer, Section, Source, Symbol, c_string, only_binary_errors
+from qbuild.binary.image import (
+    Buffer,
+    Names,
+    Section,
+    Source,
+    Symbol,
+    c_string,
+    check_sections,
+    only_binary_errors,
+)
 from qbuild.binary.image import opened as open_source
 from qbuild.binary.pe_tables import Forward, Import
 from qbuild.errors import BinaryError
@@ -35,6 +44,7 @@ _DIRECTORY_EXPORT, _DIRECTORY_IMPORT, _DIRECTORY_EXCEPTION = 0, 1, 3
 _DIRECTORY_RELOCATION, _DIRECTORY_DEBUG, _DIRECTORY_DELAY = 5, 6, 13
 _CHARACTERISTIC_DLL = 0x2000
 _SECTION_EXECUTE = 0x20000000
+_MOST_DEBUG = 64  # entries of the debug directory; a linker writes up to five
 _FILE_ALIGNMENT = 0x200  # the loader rounds section offsets down to a disk sector
 
 # Microsoft's names of its C and C++ runtimes; a trailing "d" marks the debug build, which is
@@ -168,6 +178,8 @@ def _read(data: Buffer) -> PeImage:
             f"{header.NumberOfSections} sections announced, {len(pe.sections)} readable"
         )
     sections = tuple(_section(entry, len(data)) for entry in pe.sections)
+    check_sections(sections, len(data))
+    names = Names(data)
     addresses = pe_tables.AddressMap(sections, min(optional.SizeOfHeaders, len(data)))
     directories = [(d.VirtualAddress, d.Size) for d in optional.DATA_DIRECTORY]
     directories += [(0, 0)] * (16 - len(directories))
@@ -177,11 +189,11 @@ def _read(data: Buffer) -> PeImage:
         rva, size = directories[index]
         return (rva, size) if rva and size else (0, 0)
 
-    imports = pe_tables.read_imports(data, addresses, table(_DIRECTORY_IMPORT)[0], wide)
+    imports = pe_tables.read_imports(data, addresses, table(_DIRECTORY_IMPORT)[0], wide, names)
     imports += pe_tables.read_delay_imports(
-        data, addresses, table(_DIRECTORY_DELAY)[0], wide, optional.ImageBase
+        data, addresses, table(_DIRECTORY_DELAY)[0], wide, optional.ImageBase, names
     )
-    exports = pe_tables.read_exports(data, addresses, *table(_DIRECTORY_EXPORT))
+    exports = pe_tables.read_exports(data, addresses, *table(_DIRECTORY_EXPORT), names)
     functions: list[tuple[int, int]] = []
     if machine == "x86_64":  # ARM's unwind table has another layout, and we only decode x86
         functions = pe_tables.read_functions(data, addresses, *table(_DIRECTORY_EXCEPTION))
@@ -230,6 +242,8 @@ def _section(entry: Any, file_size: int) -> Section:  # Any: pefile has no types
 def _debug(
     data: Buffer, addresses: pe_tables.AddressMap, rva: int, size: int
 ) -> Iterable[DebugEntry]:
+    if size > 28 * _MOST_DEBUG:
+        raise BinaryError(f"{size // 28} entries of the debug directory")
     for index in range(size // 28):
         start = addresses.offset(rva + 28 * index)
         _flags, stamp, _version, kind, length, _address, offset = struct.unpack_from(

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qbuild.binary.image import Buffer, Section, Symbol, c_string, piece
+from qbuild.binary.image import Buffer, Names, Section, Symbol, piece
 from qbuild.errors import BinaryError
 
 MAX_DESCRIPTORS = 4096  # a Windows program imports from tens of DLLs
@@ -101,7 +101,9 @@ class AddressMap:
         raise BinaryError(f"an address points outside every section ({rva:#x})")
 
 
-def read_imports(data: Buffer, where: AddressMap, rva: int, wide: bool) -> list[Import]:
+def read_imports(
+    data: Buffer, where: AddressMap, rva: int, wide: bool, names: Names
+) -> list[Import]:
     """Read the import directory.
 
     Args:
@@ -109,6 +111,7 @@ def read_imports(data: Buffer, where: AddressMap, rva: int, wide: bool) -> list[
         where: Address translation.
         rva: Address of the directory; 0 when there is none.
         wide: Whether thunks are 64 bits (PE32+).
+        names: Reads names.
 
     Raises:
         BinaryError: The table is inconsistent.
@@ -120,15 +123,15 @@ def read_imports(data: Buffer, where: AddressMap, rva: int, wide: bool) -> list[
         lookup, _time, _chain, name, bound = struct.unpack("<5I", raw)
         if name == 0 or bound == 0:  # the loader stops here as well
             return found
-        symbols = _thunks(data, where, lookup or bound, wide, 0, budget)
-        found.append(Import(dll=_dll_name(data, where, name), symbols=symbols))
+        symbols = _thunks(data, where, lookup or bound, wide, 0, budget, names)
+        found.append(Import(dll=_dll_name(names.at(where.offset(name))), symbols=symbols))
     if rva:
         raise BinaryError("the import table has no end")
     return found
 
 
 def read_delay_imports(
-    data: Buffer, where: AddressMap, rva: int, wide: bool, image_base: int
+    data: Buffer, where: AddressMap, rva: int, wide: bool, image_base: int, names: Names
 ) -> list[Import]:
     """Read the delay-load directory (same arguments and errors as :func:`read_imports`).
 
@@ -138,31 +141,38 @@ def read_delay_imports(
         rva: Address of the directory; 0 when there is none.
         wide: Whether thunks are 64 bits.
         image_base: Preferred load address; old 32-bit linkers stored absolute addresses.
+        names: Reads names.
     """
     found: list[Import] = []
     budget = [MAX_SYMBOLS]
     for index in range(MAX_DESCRIPTORS if rva else 0):
         raw = piece(data, where.offset(rva + 32 * index), 32, "the delay-load table")
-        attributes, name, _module, _iat, names = struct.unpack_from("<5I", raw)
+        attributes, name, _module, _iat, table = struct.unpack_from("<5I", raw)
         if name == 0:
             return found
         base = 0 if attributes & 1 else image_base
-        symbols = _thunks(data, where, names - base, wide, base, budget)
-        found.append(Import(dll=_dll_name(data, where, name - base), symbols=symbols, delay=True))
+        symbols = _thunks(data, where, table - base, wide, base, budget, names)
+        dll = _dll_name(names.at(where.offset(name - base)))
+        found.append(Import(dll=dll, symbols=symbols, delay=True))
     if rva:
         raise BinaryError("the delay-load table has no end")
     return found
 
 
-def _dll_name(data: Buffer, where: AddressMap, rva: int) -> str:
-    name = c_string(data, where.offset(rva))
+def _dll_name(name: str) -> str:
     if not name or not name.isprintable() or "/" in name or "\\" in name:
         raise BinaryError(f"the import table names an impossible DLL ({name[:80]!r})")
     return name
 
 
 def _thunks(
-    data: Buffer, where: AddressMap, rva: int, wide: bool, base: int, budget: list[int]
+    data: Buffer,
+    where: AddressMap,
+    rva: int,
+    wide: bool,
+    base: int,
+    budget: list[int],
+    names: Names,
 ) -> tuple[str, ...]:
     size, by_number = (8, 1 << 63) if wide else (4, 1 << 31)
     symbols: list[str] = []
@@ -177,11 +187,11 @@ def _thunks(
         if value & by_number:
             symbols.append(f"#{value & 0xFFFF}")
         else:
-            symbols.append(c_string(data, where.offset(value - base) + 2))  # after the hint
+            symbols.append(names.at(where.offset(value - base) + 2))  # after the hint
         offset += size
 
 
-def read_exports(data: Buffer, where: AddressMap, rva: int, size: int) -> ExportTable:
+def read_exports(data: Buffer, where: AddressMap, rva: int, size: int, names: Names) -> ExportTable:
     """Read the export directory.
 
     Args:
@@ -189,6 +199,7 @@ def read_exports(data: Buffer, where: AddressMap, rva: int, size: int) -> Export
         where: Address translation.
         rva: Address of the directory; 0 when there is none.
         size: Its size; an entry that points inside it is a forward.
+        names: Reads names.
 
     Raises:
         BinaryError: The table is inconsistent.
@@ -196,7 +207,7 @@ def read_exports(data: Buffer, where: AddressMap, rva: int, size: int) -> Export
     if not rva:
         return ExportTable()
     raw = piece(data, where.offset(rva), 40, "the export table")
-    base, count, named, functions, names, ordinals = struct.unpack_from("<6I", raw, 16)
+    base, count, named, functions, table, ordinals = struct.unpack_from("<6I", raw, 16)
     if count > 65536 or named > 65536:
         raise BinaryError(f"the export table claims {max(count, named)} entries")
 
@@ -208,10 +219,10 @@ def read_exports(data: Buffer, where: AddressMap, rva: int, size: int) -> Export
 
     addresses = words(functions, count, 4)
     by_index: dict[int, list[str]] = {}
-    for name_rva, index in zip(words(names, named, 4), words(ordinals, named, 2), strict=True):
+    for name_rva, index in zip(words(table, named, 4), words(ordinals, named, 2), strict=True):
         if index >= count:
             raise BinaryError(f"an exported name has number {index} of {count}")
-        by_index.setdefault(index, []).append(c_string(data, where.offset(name_rva)))
+        by_index.setdefault(index, []).append(names.at(where.offset(name_rva)))
     symbols: list[Symbol] = []
     forwards: list[Forward] = []
     for index, address in enumerate(addresses):
@@ -219,7 +230,8 @@ def read_exports(data: Buffer, where: AddressMap, rva: int, size: int) -> Export
             continue
         own = by_index.get(index, [f"#{base + index}"])
         if rva <= address < rva + size:
-            forwards += [_forward(n, c_string(data, where.offset(address))) for n in own]
+            target = names.at(where.offset(address))
+            forwards += [_forward(n, target) for n in own]
         else:
             symbols += [Symbol(name=n, rva=address) for n in own]
     return ExportTable(

@@ -6,17 +6,27 @@ Python version and a ``filter`` argument.
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from qbuild.binary.names import check_name
+from qbuild.binary.names import Folders, check_name
 from qbuild.errors import ArchiveError
 
 MAX_BYTES: Final = 4 << 30
 """Bytes one archive may unpack to: fifty times the llama.cpp sdist's 80 MB of files."""
+
+MAX_MEMBERS: Final = 100_000
+"""Files one archive may unpack to; the llama.cpp sdist has 3,000."""
+
+MAX_STREAM: Final = 8 << 30
+"""Bytes the whole archive may inflate to, members that are skipped included."""
+
+MAX_HEADER: Final = 4 << 20
+"""Bytes that are read at once; extended headers hold a path or two."""
 
 _CHUNK: Final = 1 << 20
 
@@ -51,7 +61,9 @@ def extract_tar(
             )
         written = list(_extract(path, folder, under.strip("/"), max_bytes))
     # What tarfile lets through on damaged input, seen by mutating archives.
-    except (tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError) as error:
+    except (
+        tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError
+    ) as error:  # fmt: skip
         raise ArchiveError(
             f"{path.name} is damaged or no .tar.gz ({error})",
             where=path.name,
@@ -67,6 +79,43 @@ def extract_tar(
     return tuple(written)
 
 
+class _Bounded:
+    """A stream as tarfile uses one, read in bounded pieces and to a bounded end.
+
+    The standard library reads an extended header of any size whole, and walks through members
+    that nobody wants for as long as there are some.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, name: str) -> None:
+        self._stream, self._name = stream, name
+        self.name = name
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= MAX_HEADER:
+            raise self._refuse(f"it has a header of {size} bytes")
+        data = self._stream.read(size)
+        self.tell()
+        return data
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        if position > MAX_STREAM:
+            raise self._refuse(f"it unpacks to more than {MAX_STREAM} bytes")
+        return self._stream.seek(position, whence)
+
+    def tell(self) -> int:
+        position = self._stream.tell()
+        if position > MAX_STREAM:
+            raise self._refuse(f"it unpacks to more than {MAX_STREAM} bytes")
+        return position
+
+    def _refuse(self, why: str) -> ArchiveError:
+        return ArchiveError(
+            f"{self._name} is refused: {why}",
+            where=self._name,
+            fix="get the archive again from its publisher",
+        )
+
+
 def _extract(path: Path, folder: Path, under: str, max_bytes: int) -> Iterator[Path]:
     def refuse(why: str, member: str) -> ArchiveError:
         return ArchiveError(
@@ -76,7 +125,11 @@ def _extract(path: Path, folder: Path, under: str, max_bytes: int) -> Iterator[P
         )
 
     left = max_bytes
-    with tarfile.open(path, "r:gz") as archive:
+    folders, files = Folders(path.name), 0
+    with (
+        gzip.open(path) as inflated,
+        tarfile.open(fileobj=_Bounded(inflated, path.name), mode="r:") as archive,  # type: ignore[call-overload,unused-ignore]
+    ):
         for member in archive:
             name = member.name.removeprefix("./")
             if under and not name.startswith(f"{under}/"):
@@ -89,6 +142,10 @@ def _extract(path: Path, folder: Path, under: str, max_bytes: int) -> Iterator[P
                 continue
             if not member.isreg():
                 raise refuse("it is a link or a device", member.name)
+            folders.add(name)
+            files += 1
+            if files > MAX_MEMBERS:
+                raise refuse(f"with it more than {MAX_MEMBERS} files are unpacked", member.name)
             left -= member.size
             if left < 0:
                 raise refuse(f"with it more than {max_bytes} bytes are unpacked", member.name)

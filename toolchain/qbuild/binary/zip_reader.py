@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from qbuild.binary.names import check_name, collisions
+from qbuild.binary.names import Folders, check_name, collisions
 from qbuild.errors import ArchiveError
 
 MAX_BYTES: Final = 16 << 30
@@ -25,7 +25,21 @@ MAX_BYTES: Final = 16 << 30
 MAX_RATIO: Final = 1032
 """Deflate turns one byte into at most 1032 (258-byte matches in two bits, RFC 1951)."""
 
-MAX_MEMBERS: Final = 200_000
+MAX_MEMBERS: Final = 100_000
+"""Files and folders in an archive; the wheel with most of them has 19,541."""
+
+MAX_DIRECTORY: Final = 32 << 20
+"""Bytes of the central directory, which is read at once."""
+
+MAX_MEMBER: Final = 64 << 20
+"""Bytes of a member that is read into memory at once, not unpacked piece by piece."""
+
+BOMB: Final = 1 << 30
+"""Bytes from which on it counts how much larger than itself an archive unpacks."""
+
+MAX_GROWTH: Final = 200
+"""Times its size that an archive may unpack to; programs and libraries reach ten."""
+
 _CHUNK: Final = 1 << 20
 _END_SIZE: Final = 22
 _UNIX_SYSTEMS: Final = (3, 19)  # Unix, and the number macOS tools write
@@ -136,8 +150,22 @@ class ZipView:
         if crc != member.crc:
             raise self._damaged(name, "its CRC does not match its content")
 
-    def read(self, name: str) -> bytes:
-        """Return a file's whole content; errors as in :meth:`chunks`."""
+    def read(self, name: str, *, most: int = MAX_MEMBER) -> bytes:
+        """Return a file's whole content.
+
+        Args:
+            name: Which file.
+            most: Most bytes it may have.
+
+        Raises:
+            ArchiveError: It has more, or as in :meth:`chunks`.
+        """
+        if self.member(name).size > most:
+            raise ArchiveError(
+                f"{name} in {self.archive} has {self.member(name).size} bytes, more than the "
+                f"{most} that are read",
+                where=f"{self.archive}: {name}",
+            )
         return b"".join(self.chunks(name))
 
     def test(self) -> None:
@@ -284,6 +312,8 @@ class _Directory:
         count, size, start = self._find_end()
         if count > MAX_MEMBERS:
             raise self.refuse(f"it claims {count} members, more than {MAX_MEMBERS}")
+        if size > MAX_DIRECTORY:
+            raise self.refuse(f"its directory has {size} bytes, more than {MAX_DIRECTORY}")
         self.stream.seek(start)
         data = self.stream.read(size)
         members: list[ZipMember] = []
@@ -364,8 +394,10 @@ class _Directory:
         return result
 
     def _check(self, members: list[ZipMember], start: int) -> dict[str, ZipMember]:
+        folders = Folders(self.archive)
         for member in members:
             self._check_member(member)
+            folders.add(member.name)
         files = [member for member in members if not member.name.endswith("/")]
         if clash := collisions((m.name for m in files), portable=self.portable):
             same = "appears twice" if clash[0] == clash[1] else f"collides with {clash[0]!r}"
@@ -373,6 +405,8 @@ class _Directory:
         total = sum(member.size for member in files)
         if total > self.max_bytes:
             raise self.refuse(f"it unpacks to {total} bytes, more than {self.max_bytes}")
+        if total > BOMB and total > MAX_GROWTH * self.length:
+            raise self.refuse(f"it unpacks to {total} bytes, {total // self.length} times its size")
         end, previous = 0, ""
         for member in sorted(members, key=lambda m: m.offset):
             if member.offset < end:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast, get_args
 
+from qbuild import bounds
 from qbuild.binary.names import check_name, collisions
 from qbuild.binary.zip_reader import ZipView
 from qbuild.bundle.facts import BundleFacts, canonical_json
@@ -176,8 +176,8 @@ def load_manifest(data: bytes) -> Manifest:
 
     """
     try:
-        raw = json.loads(data.decode())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raw = bounds.load_json(data.decode())
+    except ValueError as error:
         raise _bad(f"it is not JSON ({error})", "its text") from error
     if not isinstance(raw, dict):
         raise _bad("it is not an object", "its text")
@@ -240,7 +240,7 @@ def read_manifest(view: ZipView) -> Manifest:
             where=view.archive,
             fix="only bundles made by qbuild can be verified",
         )
-    return load_manifest(view.read(FILE_NAME))
+    return load_manifest(view.read(FILE_NAME, most=bounds.JSON))
 
 
 def compare(manifest: Manifest, view: ZipView) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import held
+from qbuild import bounds, held
 from qbuild.cli.common import (
     add_build,
     add_recipe,
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from qbuild.verify.verdict import Verdict
 
 
+_ABANDONED_S = 3600
+"""Age in seconds at which a half-written zip in the output folder belongs to no living run."""
+
+
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the recipe and build options."""
     add_recipe(parser)
@@ -42,6 +46,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-run", action="store_true", help="verify by reading only; run nothing of the zip"
+    )
+    parser.add_argument(
+        "--emulator",
+        action="store_true",
+        help="also prepare the zip's CUDA kernels for `qbuild verify ZIP --emulate`: minutes; "
+        "they stay in the store, the zip is the same",
     )
 
 
@@ -64,8 +74,22 @@ class Made:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Build, verify and deliver the zip."""
-    _tell(args, make(args, reporter))
+    made = make(args, reporter)
+    if args.emulator:
+        _prepare_emulator(args, made, reporter)
+    _tell(args, made)
     return 0
+
+
+def _prepare_emulator(args: argparse.Namespace, made: Made, reporter: Reporter) -> None:
+    """Make the kernels that stand for the zip's machine code, unless the store has them."""
+    from qbuild.steps import emulator
+    from qbuild.steps.builder import Builder
+
+    home = store(args)
+    builder = Builder(made.plan, home, reporter, build_options(args))
+    with home.in_use():
+        emulator.tie(builder, emulator.kernels(builder))
 
 
 def make(args: argparse.Namespace, reporter: Reporter) -> Made:
@@ -141,11 +165,11 @@ def _refuse_shared(builder: Builder) -> None:
     Raises:
         StoreError: The store's objects came about that way.
     """
-    shared = builder.compile().facts.get("shared")
+    shared = builder.result("compile").facts.get("shared")
     if shared:
         raise StoreError(
             f"the store's result is not hermetic: {'; '.join(shared)}",
-            where=str(builder.store.entry_path("compile", builder.plan.compile.key)),
+            where=str(builder.store.entry_path("compile", builder.plan["compile"].key)),
             fix="use another --store, or remove results with `qbuild cache prune`",
         )
 
@@ -167,8 +191,13 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
             where="; ".join(found.reasons) or None,
             fix="name one for another machine, e.g. `qbuild --recipe avx2`; see `qbuild list`",
         )
-    args.recipe, args.os = found.recipe, args.os or found.os
-    reporter.say(f"no recipe named; this machine fits `{found.recipe}`: {'; '.join(found.reasons)}")
+    args.os = args.os or found.os
+    if len(found.gpus) == 1:
+        args.gpu = found.gpus[0]
+    else:
+        args.recipe, args.cuda_arch = found.recipe, list(found.gpus)
+    made = " ".join(found.words)
+    reporter.say(f"no recipe named; `{made}` fits this machine: {'; '.join(found.reasons)}")
 
 
 def check(zip_path: Path, home: Store, reporter: Reporter, *, run: bool) -> Verdict:
@@ -199,32 +228,16 @@ def deliver(
     Raises:
         StoreError: The folder cannot be written.
     """
-    import os
-    import shutil
-
-    from qbuild.hashing import sha256_file
     from qbuild.steps.bundle import host_tools
     from qbuild.store import write_atomically
     from qbuild.verify.verdict import to_json
 
     target = dist / plan.zip_name
-    aside = dist / f".{plan.zip_name}.part-{os.getpid()}"
-    try:
-        dist.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(zip_path, aside)
-        held.replace(aside, target)
-        info = target.stat()
-    except OSError as error:
-        with contextlib.suppress(OSError):  # e.g. the folder is a file: the first error counts
-            aside.unlink()
-        raise StoreError(
-            f"cannot write the zip: {held.why(error)}",
-            where=str(target),
-            fix="the finished zip is kept in the store; choose another --dist and run again",
-        ) from error
-    digest = sha256_file(target)
+    _place(zip_path, target, verdict)
+    info = target.stat()
+    digest = verdict.sha256
     data: dict[str, Any] = {
-        "bundle": plan.bundle.key,
+        "bundle": plan["bundle"].key,
         "zip": {
             "name": plan.zip_name,
             "sha256": digest,
@@ -255,6 +268,46 @@ def deliver(
     return data
 
 
+def _place(zip_path: Path, target: Path, verdict: Verdict) -> None:
+    """Copy a zip into its place, whole, and only with the very bytes that were accepted.
+
+    Raises:
+        VerifyError: The verdict is a refusal.
+        StoreError: The folder cannot be written, or the disk returned other bytes.
+    """
+    import os
+    import shutil
+    import time
+
+    from qbuild.hashing import sha256_file
+
+    verdict.raise_if_failed(zip_path)
+    aside = target.with_name(f".{target.name}.part-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f".{target.name}.part-*"):  # by a run that was killed
+            with contextlib.suppress(OSError):
+                if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                    left.unlink()
+        shutil.copyfile(zip_path, aside)
+        if sha256_file(aside) != verdict.sha256:
+            raise StoreError(
+                "the copy of the zip is not the zip that was checked",
+                where=str(target),
+                fix="check this disk and its memory, then run again",
+            )
+        held.replace(aside, target)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write the zip: {held.why(error)}",
+            where=str(target),
+            fix="the finished zip is kept in the store; choose another --dist and run again",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):  # e.g. the folder is a file: the first error counts
+            aside.unlink()
+
+
 def up_to_date(plan: Plan, dist: Path) -> dict[str, Any] | None:
     """Return the build record of an unchanged, verified zip of this very plan, or nothing.
 
@@ -263,13 +316,13 @@ def up_to_date(plan: Plan, dist: Path) -> dict[str, Any] | None:
     """
     target = dist / plan.zip_name
     try:
-        data: dict[str, Any] = json.loads(
-            (dist / f"{plan.zip_name}.build.json").read_text(encoding="utf-8")
+        data: dict[str, Any] = bounds.load_json(
+            bounds.read_bytes(dist / f"{plan.zip_name}.build.json", bounds.JSON)
         )
         info = target.stat()
         known = data["zip"]
         same = (
-            data["bundle"] == plan.bundle.key
+            data["bundle"] == plan["bundle"].key
             and known["size"] == info.st_size
             and known["mtime_ns"] == info.st_mtime_ns
             and known["inode"] == info.st_ino

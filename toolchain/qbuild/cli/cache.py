@@ -9,15 +9,21 @@ from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
 
-RESULTS = (
-    "tmp", "damaged", "work", "configure", "compile", "stage", "bundle", "patch", "cuda-tree",
-    "openblas", "web-ui",
-)  # fmt: skip
-"""Folders of a store that can be made again without a network. Only folders known by name are
-pruned: --store may name a folder with other things in it."""
+RESULTS = ("tmp", "damaged", "work")
+"""Folders of a store, besides the steps' own, that can be made again without a network. Only
+folders known by name are pruned: --store may name a folder with other things in it."""
 
-DEAR = ("source", "wheel", "npm", "cache")
-"""Fetched inputs, and what speeds up the next build: removed by ``--all`` only."""
+DEAR = ("cache",)
+"""What speeds up the next build: removed by ``--all`` only, as fetched inputs are."""
+
+
+def prunable(*, everything: bool) -> list[str]:
+    """Return the folders of a store that ``prune`` removes."""
+    from qbuild.steps.order import KINDS
+
+    kept = () if everything else tuple(kind.kind for kind in KINDS if kind.fetched)
+    steps = [kind.kind for kind in KINDS if kind.kind not in kept]
+    return [*RESULTS, *steps, *(DEAR if everything else ())]
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +34,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="size",
         help="size: where the store lies and what it takes (default); prune: remove results, "
-        "which can be made again; verify: read every entry again and name the damaged ones",
+        "which can be made again; verify: read every entry again, name the damaged "
+        "ones and set them aside",
     )
     parser.add_argument(
         "--all", action="store_true", help="prune: fetched inputs and compiler caches, too"
@@ -39,7 +46,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Show, free or check the store.
 
     Raises:
-        StoreError: The store is no folder, or (verify) an entry is damaged.
+        StoreError: The store is no folder, or (verify) an entry was damaged.
     """
     root = store(args).root
     if root.exists() and not root.is_dir():
@@ -82,7 +89,7 @@ def _prune(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     from qbuild.store import remove_tree
 
     home = store(args)
-    kinds = (*RESULTS, *DEAR) if args.all else RESULTS
+    kinds = prunable(everything=args.all)
     freed = 0
     # Without a store there is nothing to hold, and asking must not make one.
     with home.unused() if home.root.exists() else contextlib.nullcontext():
@@ -107,19 +114,25 @@ def _verify(args: argparse.Namespace, reporter: Reporter) -> int:
     with reporter.task("verify the store", total=len(entries), unit="items") as task:
         for number, entry in enumerate(entries, start=1):
             task.update(done=number, note=f"{entry.kind}/{entry.key[:12]}")
-            problem = home.damage(entry, thorough=True)
+            if not home.damage(entry, thorough=True):
+                continue
+            # Another run may be mending it just now: look again when it is ours alone.
+            with home.lock(entry.kind, entry.key, reporter):
+                problem = home.remove_damaged(entry.kind, entry.key)
             if problem:
                 bad.append({"kind": entry.kind, "key": entry.key, "problem": problem})
     if args.json:
         print_json({"entries": len(entries), "damaged": bad})
     else:
         for item in bad:
-            print(f"damaged: {item['kind']}/{item['key'][:12]}: {item['problem']}")
+            print(f"set aside: {item['kind']}/{item['key'][:12]}: {item['problem']}")
         print(f"{len(entries)} entries, {len(bad)} damaged")
     if bad:
         if args.json:
             return StoreError.exit_code
         raise StoreError(
-            f"{len(bad)} damaged entries", where=str(home.root), fix="they are made again when used"
+            f"{len(bad)} damaged {'entry' if len(bad) == 1 else 'entries'} set aside",
+            where=str(home.root / "damaged"),
+            fix="nothing: what is missing now is made again when it is needed",
         )
     return 0

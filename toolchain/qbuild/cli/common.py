@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from qbuild.steps.options import BuildOptions
     from qbuild.steps.plan import Plan
     from qbuild.store import Store
-    from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
 
 def add_everywhere(parser: argparse.ArgumentParser) -> None:
@@ -218,6 +217,8 @@ def make_plan(args: argparse.Namespace) -> Plan:
     """Return the plan of the command line's recipe on this host, or on the captured machine."""
     from qbuild import host
     from qbuild.steps import plan
+    from qbuild.steps.captured import capture
+    from qbuild.toolchains.visual_studio.installed import load_facts
 
     recipe = load(args)
     facts = getattr(args, "facts", None)
@@ -226,7 +227,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         load_lock(args),
         host="windows-x86_64" if facts else host.platform_key(),
         patches_root=Path(args.patches) if args.patches else None,
-        machine=_machine(recipe, facts),
+        captured=capture(recipe, load_facts(Path(facts)) if facts else None),
     )
 
 
@@ -246,21 +247,6 @@ def existing_zip(name: str) -> Path:
             else "name one zip, not the folder it lies in",
         )
     return path
-
-
-def _machine(recipe: Recipe, facts: str | None) -> MsvcFacts | None:
-    """Return what is known of a Windows machine, where the recipe's toolchain needs to know."""
-    from qbuild import host
-    from qbuild.toolchains import ON_WINDOWS
-    from qbuild.toolchains.visual_studio.installed import capture, load_facts, parse_facts
-
-    if facts:
-        return load_facts(Path(facts))
-    if recipe.toolchain.name not in ON_WINDOWS or host.system() != "windows":
-        return None
-    from qbuild.doctor.probe import HostProbe
-
-    return parse_facts(capture(HostProbe()), where="this machine")
 
 
 def store(args: argparse.Namespace) -> Store:

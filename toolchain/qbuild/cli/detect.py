@@ -51,7 +51,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
             for hint in found.hints:
                 print(f"  - {hint}")
         if found.recipe:
-            print(f"\nqbuild --recipe {found.recipe} --os {found.os}")
+            print(f"\nqbuild {' '.join(found.words)}")
     if found.recipe is None and not args.json:
         raise RecipeError(
             "no recipe makes a bundle that runs on this machine",

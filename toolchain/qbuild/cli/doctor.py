@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from qbuild import bounds
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.doctor.machine_facts import Facts
@@ -94,5 +95,5 @@ def _log(name: str) -> str:
     from qbuild.doctor.log import decode, read_log
 
     if name == "-":
-        return decode(sys.stdin.buffer.read())
+        return decode(bounds.read_stream(sys.stdin.buffer, 256 << 20, "standard input"))
     return read_log(Path(name))

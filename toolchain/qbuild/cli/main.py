@@ -152,21 +152,33 @@ def run(argv: Sequence[str] | None = None) -> int:
         status = int(module.execute(args, reporter))
         sys.stdout.flush()
         return status
-    except QbuildError as error:
+    except BaseException as error:
+        return _end(error, as_json=as_json, debug=debug)
+
+
+def _end(error: BaseException, *, as_json: bool, debug: bool) -> int:
+    """Say what ended the command and return its exit code; what is not ours to say is raised."""
+    from qbuild import process
+
+    # Whoever is being stopped finds children dead and files half read: none of it is a finding.
+    if isinstance(error, KeyboardInterrupt) or process.stop_asked():
+        process.ignore_signals()  # a second Ctrl-C must not cut the message short
+        where = str(error) if isinstance(error, KeyboardInterrupt) else ""
+        stopped = Interrupted(
+            "stopped", where=where or None, fix="run the same command again: it carries on"
+        )
+        return _fail(stopped, as_json=as_json, debug=debug)
+    if isinstance(error, QbuildError):
         return _fail(error, as_json=as_json, debug=debug)
-    except OSError as error:
+    if isinstance(error, OSError):
         if isinstance(error, BrokenPipeError) and _reader_left():
             return 0
         problem = _os_error(error)
         unwritable = isinstance(problem, StoreError)  # then standard error has to say it
         return _fail(problem, as_json=as_json and not unwritable, debug=debug)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Stopped":
-            stopped = Interrupted("stopped", fix="run the same command again: it carries on")
-            return _fail(stopped, as_json=as_json, debug=debug)
-        if isinstance(error, SystemExit) or debug or not isinstance(error, Exception):
-            raise
-        return _fail(_unexpected(error), as_json=as_json, debug=debug)
+    if debug or not isinstance(error, Exception):
+        raise error
+    return _fail(_unexpected(error), as_json=as_json, debug=debug)
 
 
 def _open_closed_streams() -> None:

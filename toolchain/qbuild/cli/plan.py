@@ -63,26 +63,13 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
             }
         )
         return 0
+    from qbuild.steps.order import BY_NAME
+
     print(f"{plan.zip_name}\n")
-    details = {
-        "source": f"{plan.pin.commit[:9]} of {plan.pin.url}",
-        "cuda-tree": "what clang takes for a CUDA installation, from those wheels",
-        "openblas": "checked and laid out for CMake",
-        "npm": "what the web UI's own lockfile names, from your registry",
-        "web-ui": "built by npm with no network, for CMake to embed",
-        "patch": ", ".join(s.name for s in plan.series) or "(no series)",
-        "configure": f"{plan.toolchain.name}, {plan.recipe.target.cpu}, "
-        f"{plan.recipe.build.linkage}",
-        "compile": ", ".join(plan.recipe.build.targets),
-        "stage": "executables and libraries",
-        "bundle": "what the import tables ask for, licences, manifest, provenance, SBOM",
-    }
-    by_project = {w.project: w for w in plan.wheels}
     width = max(len(step.label) for step in plan.steps) + 1
     for step in plan.steps:
-        wheel = by_project.get(step.label.removeprefix("wheel "))
-        text = f"{wheel.version}, {wheel.size / 1e6:.0f} MB" if wheel else details[step.kind]
-        print(f"{step.label:<{width}} {step.short}  {text}")
+        about = BY_NAME[step.kind].about(plan, step)
+        print(f"{step.label:<{width}} {step.short}  {about}")
     print(f"{'verify':<{width}} {'':12}  the finished zip, from its bytes")
     return 0
 

@@ -84,8 +84,7 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
 
     # Inputs are pinned by hash: both builds may read the same copies.
     builder = Builder(plan, home, reporter, BuildOptions())
-    inputs = [builder.source(), *(builder.wheel(w) for w in plan.wheels)]
-    inputs += [npm] if (npm := builder.npm()) is not None else []
+    inputs = builder.fetched()
     home.root.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=home.root))
     zips = []

@@ -34,6 +34,31 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help="also build and run this test of upstream's, e.g. test-chat; may be repeated",
     )
+    emulated = parser.add_argument_group("on the emulated GPU")
+    emulated.add_argument(
+        "--emulate",
+        nargs="?",
+        const="GTX 1060",
+        metavar="GPU",
+        help="run upstream's test-backend-ops, CUDA against CPU, on an emulated GPU (GTX 1060); "
+        "results are emulated, never validated",
+    )
+    emulated.add_argument(
+        "--ops", metavar="LIST", help="only these operations, e.g. MUL_MAT,SOFT_MAX"
+    )
+    emulated.add_argument(
+        "--params", metavar="REGEX", help="only cases whose parameters match, e.g. type_a=q4_0"
+    )
+    emulated.add_argument(
+        "--cases", metavar="FILE", help="the cases of this file (test-backend-ops --test-file)"
+    )
+    emulated.add_argument(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        default=0,
+        help="run lanes and warps in an order drawn from this seed: shows races",
+    )
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
@@ -47,11 +72,19 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.patches import load_series
     from qbuild.steps import plan as plans
     from qbuild.steps.builder import Builder
+    from qbuild.steps.captured import capture
 
+    if args.emulate:
+        from qbuild.cli.emulated_tests import run_tests
+
+        return run_tests(args, reporter)
     # Tests look inside the libraries, and one counts memory by replacing operator new, which a
     # library with a C++ runtime of its own does not hear of: everything goes into one program.
-    args.overrides = [*args.overrides, "build.linkage=static"]
+    # A CUDA backend is a library in any case: its recipes keep their linkage.
     recipe = load(args)
+    if not recipe.cuda.architectures:
+        args.overrides = [*args.overrides, "build.linkage=static"]
+        recipe = load(args)
     if recipe.target.os != host.system():
         raise UsageError(
             f"tests run on this machine, and the recipe builds for {recipe.target.os}",
@@ -73,7 +106,12 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             fix="name some of upstream's with --also",
         )
     plan = plans.make_plan(
-        recipe, load_lock(args), host=host.platform_key(), patches_root=root, tests=tests
+        recipe,
+        load_lock(args),
+        host=host.platform_key(),
+        patches_root=root,
+        tests=tests,
+        captured=capture(recipe),
     )
     builder = Builder(plan, store(args), reporter, build_options(args))
     results: dict[str, str] = {}
@@ -92,9 +130,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     # A finished entry would skip the tests: what was asked for is running them.
     from qbuild.store import remove_tree
 
-    remove_tree(builder.store.entry_path("compile", plan.compile.key))
+    remove_tree(builder.store.entry_path("compile", plan["compile"].key))
     with builder.store.in_use():
-        builder.compile()
+        builder.result("compile")
     if args.json:
         print_json(results)
     else:

@@ -28,6 +28,21 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help='say whether this GPU runs it, by name or compute capability: "GTX 1060", 6.1',
     )
     parser.add_argument(
+        "--emulate",
+        metavar="GPU",
+        action="append",
+        default=[],
+        help='also run the zip\'s own host code and kernels on an emulated GPU: "GTX 1060"; twice '
+        "for two devices. Needs what `qbuild build R --emulator` prepared; fetches nothing",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="GGUF",
+        action="append",
+        default=[],
+        help="with --emulate: also compare this model's tokens, GPU against CPU",
+    )
+    parser.add_argument(
         "--sizes", action="store_true", help="show what each file costs and why it is there"
     )
 
@@ -41,6 +56,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         from qbuild.cuda.arch import find_gpu
 
         find_gpu(args.gpu)  # a name that nobody knows is told before a minute of reading
+    from qbuild.emulator import gpus
+
+    emulated = [gpus.find(name) for name in args.emulate]
     verdict = verify_zip(path, reporter=reporter, gpu=args.gpu)
     if args.run and verdict.ok:
         from qbuild.verify.run import run_zip
@@ -49,6 +67,15 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         verdict = verdict.with_checks(run_zip(path, cache_dir=cache, reporter=reporter))
     elif args.run:
         reporter.warn("a zip that is refused is not run")
+    if emulated and verdict.ok:
+        from qbuild.verify.emulate import emulate_zip
+
+        models = [Path(name).absolute() for name in args.model]
+        verdict = verdict.with_checks(
+            emulate_zip(path, emulated, home=store(args), models=models, reporter=reporter)
+        )
+    elif emulated:
+        reporter.warn("a zip that is refused is not run on the emulated GPU")
     sound = all(check.id != "archive" for check in verdict.failed)
     if args.json:
         print_json(verdict.as_json() | (_sizes_json(path) if args.sizes and sound else {}))

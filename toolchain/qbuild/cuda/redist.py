@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild import held
+from qbuild import bounds, held
 from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
@@ -97,8 +97,8 @@ def parse(data: bytes, *, where: str, platform: str = "linux-x86_64") -> Release
         )
 
     try:
-        top = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        top = bounds.load_json(data)
+    except ValueError as error:
         raise wrong(f"it is no JSON ({error})") from error
     if not isinstance(top, dict):
         raise wrong("it holds no components")

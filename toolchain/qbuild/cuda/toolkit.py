@@ -6,7 +6,6 @@ compilers to ask for their versions, nothing else; a plan and its tests work on 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from qbuild import bounds
 from qbuild.cuda import table
 from qbuild.cuda.arch import CudaArch
 from qbuild.errors import ToolchainError
@@ -66,12 +66,14 @@ class HostCompiler:
         cc: Path of the C compiler.
         cxx: Path of the C++ compiler.
         version: ``12.2.0``.
+        stamp: (path, bytes, time in ns) of both: they change with an upgrade.
     """
 
     kind: str
     cc: str
     cxx: str
     version: str
+    stamp: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +202,7 @@ def unfit(path: str) -> str:
 def version_in_json(text: str) -> str:
     """Return the version in a toolkit's ``version.json``: nvcc's, else the toolkit's, else ""."""
     try:
-        data = json.loads(text)
+        data = bounds.load_json(text)
     except ValueError:
         return ""
     for name in ("cuda_nvcc", "cuda"):
@@ -313,6 +315,11 @@ def _on_path(run: Ask) -> str:
     return top_in_output(run([program, "-v", "__qbuild"]), str(Path.cwd()))
 
 
+def _stamp(path: str) -> tuple[str, int, int]:
+    info = Path(path).stat()
+    return path, info.st_size, info.st_mtime_ns
+
+
 def find_compilers(run: Ask = ask) -> tuple[HostCompiler, ...]:
     """Return the machine's gcc and clang: the plain names first, then the newest suffix."""
     found: dict[str, HostCompiler] = {}
@@ -327,9 +334,9 @@ def find_compilers(run: Ask = ask) -> tuple[HostCompiler, ...]:
             words = ["-dumpfullversion", "-dumpversion"] if kind == "gcc" else ["-dumpversion"]
             version = run([paths[1], *words]).strip()
             if re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
-                found[real] = HostCompiler(
-                    kind=kind, cc=str(Path(paths[0]).resolve()), cxx=real, version=version
-                )
+                cc = str(Path(paths[0]).resolve())
+                stamp = tuple(_stamp(path) for path in (cc, real))
+                found[real] = HostCompiler(kind=kind, cc=cc, cxx=real, version=version, stamp=stamp)
     return tuple(found.values())
 
 

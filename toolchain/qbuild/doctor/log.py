@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import locale
+import os
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ HEAD: Final = 2 << 20
 TAIL: Final = 6 << 20
 """Of a log with more characters only this much of its head and of its tail is read: the first
 error is near the one, the last near the other, and the answer must not take long."""
+
+_MOST: Final = 32 << 20
+"""Bytes of a log's head, and of its tail, that are read at all: characters take up to four, and
+colours as much again."""
 
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]"
@@ -136,6 +141,12 @@ def read_log(path: Path) -> str:
         UsageError: It cannot be read.
     """
     try:
-        return decode(path.read_bytes())
+        with path.open("rb") as stream:
+            head = stream.read(_MOST)
+            size = stream.seek(0, os.SEEK_END) if stream.seekable() else len(head)
+            if size <= len(head):
+                return decode(head)
+            stream.seek(-_MOST, os.SEEK_END)
+            return f"{decode(head)}\n{decode(stream.read(_MOST))}"
     except OSError as error:
         raise UsageError(f"cannot read {path.name}: {error.strerror}", where=str(path)) from error

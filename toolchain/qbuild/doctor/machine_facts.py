@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from qbuild import bounds
 from qbuild.errors import UsageError
 
 System = Literal["linux", "windows", "darwin"]
@@ -183,12 +184,12 @@ def load_facts(path: Path) -> Facts:
         UsageError: It cannot be read, is not JSON, or says something that is no fact.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = bounds.read_bytes(path, bounds.JSON).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path.name}: {error}", where=str(path)) from error
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = bounds.load_json(text)
+    except ValueError as error:
         raise UsageError(
             f"{path.name} is not JSON: {error}",
             where=str(path),

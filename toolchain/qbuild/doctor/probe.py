@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from qbuild import host
+from qbuild import bounds, host
 from qbuild.doctor.machine_facts import Disk, GpuFacts
 
 RegistryValue = str | int | None
@@ -102,7 +102,7 @@ class HostProbe:
     def read(self, path: str) -> str | None:
         """See :class:`Probe`."""
         try:
-            return Path(path).read_text(encoding="utf-8", errors="replace")
+            return bounds.read_bytes(Path(path), bounds.JSON).decode("utf-8", "replace")
         except OSError:
             return None
 

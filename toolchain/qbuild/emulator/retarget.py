@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from qbuild.emulator.checked import DECLARED, instrument
 from qbuild.emulator.layout import size_of, split_top
 from qbuild.emulator.table import Meaning, Table, plain
 from qbuild.errors import ToolchainError
@@ -109,20 +110,23 @@ class _Unit:
     declared: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     kernel: str = ""
+    checks: bool = False
+    accesses: int = 0
 
 
-def retarget(text: str, unit: str, table: Table) -> Retargeted:
+def retarget(text: str, unit: str, table: Table, *, checks: bool = False) -> Retargeted:
     """Rewrite a unit's device IR for the host.
 
     Args:
         text: LLVM assembly of clang for NVPTX.
         unit: Name of the unit, for symbols and messages.
         table: What intrinsics and PTX mean.
+        checks: Let every access to memory be checked (slow).
 
     Raises:
         ToolchainError: It uses something that is not in the table.
     """
-    made = _Unit(name=unit, table=table, structs=dict(_STRUCT.findall(text)))
+    made = _Unit(name=unit, table=table, structs=dict(_STRUCT.findall(text)), checks=checks)
     text = re.sub(r"^(?:target|source_filename) .*\n|^; ModuleID.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(?:\$[^\n]* = comdat .*|!llvm\.ident.*|!nvvm\.\w+.*)\n", "", text, flags=re.M)
     text = re.sub(r",? comdat(?:\([^)]*\))?", "", text)
@@ -395,6 +399,12 @@ def _hoist(body: str, made: _Unit) -> tuple[str, str, set[str]]:
         body, count = _CONSTANT.subn(hoisted, body)
         if not count:
             break
+    if made.checks:
+        body, made.accesses = instrument(
+            body, lambda kind: size_of(kind, made.structs).size, made.accesses
+        )
+        if "@qe_access(" in body:
+            made.declared |= DECLARED
     entry: list[str] = []
     if names:
         entry.append("  %q.shared = call ptr @qe_shared(ptr %q.t)")

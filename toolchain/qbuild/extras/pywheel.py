@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbuild import held
+from qbuild import bounds, held
 from qbuild.errors import BundleError, UsageError
 from qbuild.store import write_atomically
 
@@ -217,7 +217,8 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
                 "the zip has no manifest", where=str(zip_path), fix="use a zip that qbuild made"
             )
         what = describe(
-            json.loads(view.read("manifest.json")), json.loads(view.read("sbom.cdx.json"))
+            bounds.load_json(view.read("manifest.json", most=bounds.JSON)),
+            bounds.load_json(view.read("sbom.cdx.json", most=bounds.JSON)),
         )
         view.extract_to(work / "bundle")
     for name, text in project_files(what).items():

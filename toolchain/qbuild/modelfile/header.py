@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from qbuild.errors import ModelError
+from qbuild.errors import ModelError, UsageError
 from qbuild.modelfile.foreign import what_it_is
 from qbuild.modelfile.tables import TensorType, table, types_by_id
 from qbuild.modelfile.text import printable
@@ -222,6 +222,7 @@ def read_header(path: Path) -> Header:
         path: A GGUF file of any size; only its head is read.
 
     Raises:
+        UsageError: There is no such file.
         ModelError: It is no GGUF file, is cut off inside its header, or is damaged.
     """
     try:
@@ -230,6 +231,10 @@ def read_header(path: Path) -> Header:
             raise ModelError("this is not a file", where=str(path), fix="name a .gguf file")
         with path.open("rb") as stream:
             return _Reader(stream, path, status).header()
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no file {path.name}", where=str(path), fix="check the path"
+        ) from None
     except OSError as error:
         raise ModelError(
             f"the model cannot be read: {error.strerror or error}",

@@ -8,9 +8,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from qbuild import toml
+from qbuild import bounds, toml
 from qbuild.errors import PatchError
 from qbuild.patches.mail import Mail, parse
 from qbuild.recipe.convert import KeyProblem, build, suggest
@@ -157,7 +157,7 @@ def load_series(root: Path, name: str) -> Series:
     for index, entry in enumerate(table.patch):
         label = f"{name}/{entry.file}"
         try:
-            data = (folder / entry.file).read_bytes()
+            data = bounds.read_bytes(folder / entry.file, MAX_PATCH)
         except FileNotFoundError:
             raise PatchError(
                 f"patch file `{entry.file}` is missing",
@@ -188,6 +188,10 @@ def _digest(patches: list[Patch]) -> str:
     return total.hexdigest()
 
 
+MAX_PATCH: Final = 16 << 20
+"""Bytes of one patch file; the longest of ours has 80 KB."""
+
+
 def read_table(file: Path, name: str) -> Table:
     """Return what ``series.toml`` says, without looking at the mails.
 
@@ -196,7 +200,7 @@ def read_table(file: Path, name: str) -> Table:
 
     """
     try:
-        text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = bounds.read_bytes(file, bounds.TEXT).decode("utf-8-sig").replace("\r\n", "\n")
         data = toml.loads(text)
     except OSError as error:
         raise PatchError(f"cannot be read: {error.strerror}", where=str(file)) from None

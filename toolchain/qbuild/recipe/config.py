@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbuild import toml
+from qbuild import bounds, toml
 from qbuild.errors import UsageError
 from qbuild.recipe.convert import KeyProblem, build
 
@@ -73,7 +73,7 @@ def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) 
     env = os.environ if env is None else env
     path = path or config_path(env)
     try:
-        found = parse_config(path.read_bytes().decode(), str(path))
+        found = parse_config(bounds.read_bytes(path, bounds.TEXT).decode(), str(path))
     except FileNotFoundError:
         if env.get("QBUILD_CONFIG"):
             raise UsageError(

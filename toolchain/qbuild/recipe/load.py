@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbuild import resources, toml
+from qbuild import bounds, resources, toml
 from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import gpu, isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
+from qbuild.recipe.toolchains import by_visual_studio, traits
 from qbuild.toml import locate
-from qbuild.toolchains import ON_WINDOWS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 _TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
@@ -217,7 +217,7 @@ def _layers(path: Path) -> list[_Layer]:
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = bounds.read_bytes(path, bounds.TEXT).decode("utf-8-sig")
     except OSError as error:
         raise RecipeError(f"recipe cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError as error:
@@ -324,7 +324,7 @@ def _check_variants(recipe: Recipe) -> None:
             "covers every extension, and target.isa names some",
             "leave target.isa out: the programs themselves stay at target.cpu",
         )
-    if recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows":
+    if by_visual_studio(recipe):
         raise KeyProblem(
             where,
             f"is not built with {recipe.toolchain.name}: ggml has fewer variants there",
@@ -332,12 +332,9 @@ def _check_variants(recipe: Recipe) -> None:
         )
 
 
-_CUDA_TOOLCHAINS = ("clang-cuda", "nvcc")
-
-
 def _check_cuda(recipe: Recipe) -> None:
     """Check the GPU side, and that toolchain and architectures agree on whether there is one."""
-    compiles_cuda = recipe.toolchain.name in _CUDA_TOOLCHAINS
+    compiles_cuda = traits(recipe).cuda
     if not recipe.cuda.architectures:
         if compiles_cuda:
             raise KeyProblem(
@@ -417,7 +414,7 @@ def _check_cublas(recipe: Recipe) -> None:
 
 def _check_msvc(recipe: Recipe) -> None:
     """Check what only Visual Studio's compiler needs, and that nothing else asks for it."""
-    uses = recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows"
+    uses = by_visual_studio(recipe)
     dynamic = uses and recipe.toolchain.runtime == "dynamic"
     if not dynamic and recipe.bundle.vc_runtime != "none":
         raise KeyProblem(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbuild import toml
+from qbuild import bounds, toml
 from qbuild.errors import LockError
 from qbuild.recipe.convert import KeyProblem, build, suggest
 
@@ -257,7 +257,7 @@ def parse_lock(text: str, label: str) -> Lock:
 def read_text(path: Path) -> str:
     """Return the text of a lockfile that is not checked yet; errors as in :func:`load_lock`."""
     try:
-        return path.read_bytes().decode()
+        return bounds.read_bytes(path, bounds.TEXT).decode()
     except FileNotFoundError as error:
         raise LockError(
             "the lockfile is missing", where=str(path), fix="check the path given to --lockfile"

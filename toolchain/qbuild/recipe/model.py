@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from qbuild.recipe.toolchains import ToolchainName
+
 Os = Literal["linux", "windows"]
 Arch = Literal["x86_64"]
 CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 Linkage = Literal["shared", "static"]
 Runtime = Literal["dynamic", "static"]
-ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
 CudaRuntime = Literal["bundled", "separate"]
 Cublas = Literal["none", "separate", "bundled"]
 VcRuntime = Literal["none", "installed", "app-local"]

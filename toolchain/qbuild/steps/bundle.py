@@ -1,4 +1,4 @@
-"""From the plan and its results to the facts a bundle states about itself."""
+"""The bundle: from the plan and its results to one zip and what it states about itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from qbuild import __version__
+from qbuild import __version__, resources
 from qbuild.bundle.facts import (
     BundleFacts,
     CudaFacts,
@@ -19,11 +19,100 @@ from qbuild.bundle.facts import (
     SourceFacts,
     ToolchainFacts,
 )
+from qbuild.cuda.tree import HOST_WHEELS
+from qbuild.recipe.load import as_dict
+from qbuild.recipe.rebuild import label
 from qbuild.recipe.lock import WheelPin
-from qbuild.steps import openblas
-from qbuild.steps.plan import BUILD_TOOLS, HOST_TOOLS, Plan
+from qbuild.recipe.toolchains import by_visual_studio
+from qbuild.steps.base import Before, Kind, Request, Step
+from qbuild.steps.configure import TOOLS
+from qbuild.steps.npm import PROJECT as NODE
 from qbuild.store import Entry
-from qbuild.toolchains import ON_WINDOWS
+
+if TYPE_CHECKING:
+    from qbuild.steps.builder import Builder
+    from qbuild.steps.plan import Plan
+
+
+BUILD_TOOLS: Final = (*TOOLS, NODE)
+"""Wheels that make a build and leave nothing of theirs in it."""
+
+HOST_TOOLS: Final = frozenset((*BUILD_TOOLS, *HOST_WHEELS))
+"""Wheels of programs that run on the build machine: Linux and Windows have files of their own."""
+
+# What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
+_BUNDLE_CODE = (
+    "binary/zip_writer.py", "bundle/make.py", "steps/bundle.py", "bundle/closure.py",
+    "bundle/facts.py", "bundle/manifest.py", "binary/names.py", "bundle/provenance.py",
+    "bundle/readme.py", "bundle/sbom.py", "steps/stage.py", "bundle/third_party.py",
+    "cuda/runtime.py", "bundle/launch/check.py", "bundle/launch/options.py",
+    "bundle/launch/profile.py", "bundle/launch/scripts.py", "doctor/detect/levels.py",
+    "recipe/rebuild.py", "recipe/variants.py",
+)  # fmt: skip
+_BUNDLE_TABLES = (
+    "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",
+    "windows-dlls.toml", "launch/instead.toml", "launch/run.bat", "launch/run.ps1",
+    "launch/run.sh", "launch/driver.bat", "launch/driver.ps1", "launch/driver.sh",
+    "launch/together.bat", "launch/together.ps1", "launch/together.sh",
+)  # fmt: skip
+
+
+class BundleStep(Kind):
+    """The zip."""
+
+    kind = "bundle"
+
+    def inputs(self, ask: Request, before: Before) -> Mapping[str, Any]:
+        """Return the binaries, the recipe, and the code and tables that write bundles."""
+        recipe = ask.recipe
+        provided = ask.toolchain.provides()
+        return {
+            "stage": before["stage"].key,
+            "zip": f"llama-{ask.version}-{label(recipe)}-{recipe.target.os}-{recipe.target.arch}.zip",
+            "recipe": as_dict(recipe),
+            "provided": {name: list(where) for name, where in provided.items()},
+            "code": _bundle_code_digest(),
+        }
+
+    def about(self, plan: Plan, step: Step) -> str:  # noqa: ARG002
+        """Return what is in it."""
+        return "what the import tables ask for, licences, manifest, provenance, SBOM"
+
+    def make(self, step: Step, build: Builder, dest: Path) -> Mapping[str, Any]:
+        """Write the zip.
+
+        Raises:
+            BundleError: Something the binaries need is missing or forbidden.
+        """
+        unpacked = build.all_unpacked()
+        for kind in build.plan.bundled():
+            unpacked[kind.kind] = kind.in_bundle(build.result(kind.kind))
+        build.reporter.say(f"bundle: {step.inputs['zip']}")
+        return bundle_from_plan(
+            build.plan,
+            staged=build.result("stage").path,
+            patched=build.result("patch"),
+            compiled=build.result("compile"),
+            unpacked=unpacked,
+            dest=dest,
+        )
+
+
+def digest_of_files(paths: list[Path]) -> str:
+    """Return one sha256 over the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        data = path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b""
+        digest.update(f"{path.name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def _bundle_code_digest() -> str:
+    package = Path(resources.__file__).parent
+    return digest_of_files(
+        [package / name for name in _BUNDLE_CODE]
+        + [resources.data_dir() / name for name in _BUNDLE_TABLES]
+    )
 
 
 def _input(wheel: WheelPin) -> InputFile:
@@ -97,7 +186,7 @@ def facts_of(
         )
         for s in plan.series
     )
-    described = plan.configure.inputs["toolchain"]
+    described = plan["configure"].inputs["toolchain"]
     return BundleFacts(
         recipe=plan.recipe,
         source=SourceFacts(
@@ -118,7 +207,7 @@ def facts_of(
             inputs=tuple(_input(w) for w in plan.wheels if w.project not in BUILD_TOOLS),
         ),
         lock=lock_subset(plan),
-        cmake=plan.configure.inputs["cache"],
+        cmake=plan["configure"].inputs["cache"],
         qbuild_version=__version__,
         cuda=cuda,
         gpu_validated=_gpu_validated(plan),
@@ -142,7 +231,7 @@ def _gpu_validated(plan: Plan) -> bool | None:
 
 def _cuda_compiler(plan: Plan) -> str:
     """Return the CUDA compiler as ``gpu-validated.toml`` calls it: nvcc with its release."""
-    described = plan.configure.inputs["toolchain"]
+    described = plan["configure"].inputs["toolchain"]
     return " ".join(str(described[key]) for key in ("name", "toolkit") if key in described)
 
 
@@ -153,7 +242,7 @@ def _runtime(plan: Plan, staged: Path) -> Redistributable | None:
         BundleError: It has another runtime than its recipe, or needs a newer one than is pinned.
     """
     recipe = plan.recipe
-    if recipe.toolchain.name not in ON_WINDOWS or recipe.target.os != "windows":
+    if not by_visual_studio(recipe):
         return None
     from qbuild.binary.pe import read_pe
     from qbuild.toolchains import crt
@@ -188,16 +277,18 @@ def bundle_from_plan(
 
     provided = {
         name: unpacked[project] / file
-        for name, (project, file) in plan.toolchain.provides(plan.recipe).items()
+        for name, (project, file) in plan.toolchain.provides().items()
     }
-    if plan.openblas is not None:
-        provided |= {path.name: path for path in (unpacked[openblas.STEP] / "bin").iterdir()}
+    for kind in plan.bundled():
+        libraries = unpacked[kind.kind] / "bin"
+        if libraries.is_dir():
+            provided |= {path.name: path for path in libraries.iterdir()}
     cuda = None
     if plan.recipe.cuda.architectures:
         from qbuild.bundle.cuda_proof import prove
 
         versions = {wheel.project: wheel.version for wheel in plan.wheels}
-        installed = str(plan.configure.inputs["toolchain"].get("toolkit", ""))
+        installed = str(plan["configure"].inputs["toolchain"].get("toolkit", ""))
         cuda = prove(plan.recipe, staged, provided, versions, toolkit=installed)
     check_flags(plan.recipe, staged)
     result = make_bundle(

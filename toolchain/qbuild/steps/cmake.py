@@ -1,4 +1,4 @@
-"""Configure: an init-cache file that spells out every option, and one call of CMake."""
+"""CMake: an init-cache file that spells out every option, its command lines, its errors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qbuild.errors import ConfigureError
-from qbuild.recipe import isa
-from qbuild.recipe.lock import SourcePin
+from qbuild.recipe.convert import suggest
 from qbuild.recipe.model import CmakeValue, Recipe
-from qbuild.steps import openblas, web_ui
-from qbuild.toolchains import ON_WINDOWS
-
-FORMAT = 2
 
 DEFINITIONS = "QBUILD_DEFINITIONS"
 """Cache entry: preprocessor names that every file is compiled with."""
@@ -55,85 +50,8 @@ endfunction()
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
   qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
 """
-"""What every configure reads. A change that can change the bytes is a change to :data:`FORMAT`; the
-definitions count as cache entries do."""
-
-_FIXED: dict[str, CmakeValue] = {
-    # What upstream would download or look for at build time: all off. Names are the options in
-    # the pinned commit's CMakeLists.txt files.
-    "FETCHCONTENT_FULLY_DISCONNECTED": True,
-    "GGML_OPENMP_FETCH": False,
-    "LLAMA_BUILD_BORINGSSL": False,
-    "LLAMA_BUILD_LIBRESSL": False,
-    "LLAMA_LLGUIDANCE": False,
-    "LLAMA_OPENSSL": False,
-    "LLAMA_USE_PREBUILT_UI": False,
-    # What upstream would take from the build machine.
-    "GGML_NATIVE": False,
-    "GGML_CCACHE": False,
-    "LLAMA_USE_SYSTEM_GGML": False,
-    # ggml's own thread pool needs no OpenMP runtime in the bundle.
-    "GGML_OPENMP": False,
-    # What is not shipped.
-    "GGML_BUILD_EXAMPLES": False,
-    "GGML_BUILD_TESTS": False,
-    "LLAMA_BUILD_APP": False,
-    "LLAMA_BUILD_EXAMPLES": False,
-    # What is.
-    "GGML_CPU": True,
-    "LLAMA_BUILD_COMMON": True,
-    "LLAMA_BUILD_SERVER": True,
-    "LLAMA_BUILD_TOOLS": True,
-    # Binaries are taken from the build tree as they are: they must be final there.
-    "CMAKE_BUILD_WITH_INSTALL_RPATH": True,
-    "CMAKE_COLOR_DIAGNOSTICS": False,
-}
-
-
-def cache_entries(recipe: Recipe, pin: SourcePin, *, tests: bool = False) -> dict[str, CmakeValue]:
-    """Return every CMake cache entry the recipe stands for, in a fixed order.
-
-    Args:
-        recipe: What is built.
-        pin: The source's pin: commit and build number go into the binaries.
-        tests: Whether upstream's and the patches' own tests are built as well.
-    """
-    entries = dict(_FIXED) | {"LLAMA_BUILD_TESTS": tests}
-    entries |= {
-        "BUILD_SHARED_LIBS": recipe.build.linkage == "shared",
-        "CMAKE_BUILD_TYPE": recipe.build.type,
-        "CMAKE_INSTALL_RPATH": "$ORIGIN" if recipe.target.os == "linux" else "",
-        "LLAMA_BUILD_COMMIT": pin.commit[:9],
-        # Upstream counts commits, which a shallow source cannot: 0 unless the lockfile knows.
-        "LLAMA_BUILD_NUMBER": pin.build_number or 0,
-        "LLAMA_BUILD_UI": False,  # a step of its own has made it: see webui.py
-    }
-    if recipe.toolchain.name in ON_WINDOWS and recipe.target.os == "windows":
-        suffix = "" if recipe.toolchain.runtime == "static" else "DLL"
-        entries["CMAKE_MSVC_RUNTIME_LIBRARY"] = f"MultiThreaded{suffix}"
-    entries |= isa.switches(recipe.target.cpu, recipe.target.isa)
-    if recipe.target.variants:  # each sets the switches for itself
-        entries |= {"GGML_BACKEND_DL": True, "GGML_CPU_ALL_VARIANTS": True}
-    if recipe.cuda.architectures:
-        entries |= _cuda_entries(recipe)
-    entries |= openblas.cache_entries(recipe) | web_ui.cache_entries(recipe)
-    entries |= recipe.build.options
-    if defined := isa.definitions(recipe.target.cpu):
-        entries[DEFINITIONS] = ";".join(defined)
-    return dict(sorted(entries.items()))
-
-
-def _cuda_entries(recipe: Recipe) -> Mapping[str, CmakeValue]:
-    from qbuild.cuda import flags
-    from qbuild.cuda.arch import parse_archs
-
-    return flags.cache_entries(
-        parse_archs(recipe.cuda.architectures),
-        kv_types=recipe.cuda.kv_cache,
-        peer_copy=recipe.cuda.peer_copy,
-        own_blas=recipe.bundle.cublas == "none",
-        compiler=recipe.toolchain.name,
-    )
+"""What every configure reads. A change that can change the bytes is a change to configure's FORMAT;
+the definitions count as cache entries do."""
 
 
 def init_cache(entries: Mapping[str, CmakeValue]) -> str:
@@ -197,8 +115,6 @@ def check_options_known(entries: Mapping[str, CmakeValue], cache_text: str, reci
     Raises:
         ConfigureError: The recipe sets an option that this llama.cpp does not have.
     """
-    from qbuild.recipe.convert import suggest
-
     helps: dict[str, str] = {}
     text = ""
     for line in cache_text.splitlines():

@@ -53,7 +53,7 @@ def build(
 
     Raises:
         CompileError: A command failed; carries the first error and the log's path.
-        Interrupted: Ctrl-C or SIGTERM.
+        Stopped: Ctrl-C, SIGTERM or SIGHUP.
     """
     command = [str(ninja), "-C", str(build_dir), "-j", str(jobs), *targets]
     environment = {**env, "NINJA_STATUS": "[%f/%t] "}

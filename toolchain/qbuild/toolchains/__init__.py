@@ -1,80 +1,44 @@
-"""Toolchains: one module each, behind the :class:`~qbuild.toolchains.base.Toolchain` protocol."""
+"""Toolchains: one module each, behind :class:`~qbuild.toolchains.base.Toolchain`.
+
+Belongs here: how a compiler is described, laid out and called, and what is looked up of the
+machine for it. Which toolchains there are, and what a recipe must know of them, is one table:
+:mod:`qbuild.recipe.toolchains`. Nobody outside asks for a toolchain's name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import importlib
 
-from qbuild.errors import ToolchainError
-from qbuild.toolchains.base import Toolchain
-
-if TYPE_CHECKING:
-    from qbuild.toolchains.visual_studio.installed import MsvcFacts
-
-ON_WINDOWS: Final = ("msvc", "nvcc")
-"""Toolchains that take Visual Studio as it is installed."""
+from qbuild import host
+from qbuild.recipe.model import Recipe
+from qbuild.recipe.toolchains import TOOLCHAINS, ToolchainName, by_visual_studio
+from qbuild.toolchains.base import Context, Installed, Toolchain
 
 
-def _zig() -> Toolchain:
-    from qbuild.toolchains.zig import Zig
-
-    return Zig()
-
-
-def _clang_cuda() -> Toolchain:
-    from qbuild.toolchains.clang_cuda import ClangCuda
-
-    return ClangCuda()
+def get_toolchain(context: Context) -> Toolchain:
+    """Return a recipe's toolchain; only its own module is loaded."""
+    name = context.recipe.toolchain.name
+    if by_visual_studio(context.recipe) and context.installed.visual_studio is not None:
+        name = "msvc"  # on Windows it drives nvcc as well
+    return _class_of(name)(context)
 
 
-def _nvcc() -> Toolchain:
-    from qbuild.toolchains.nvcc import Nvcc
-
-    return Nvcc()
-
-
-def _gcc() -> Toolchain:
-    from qbuild.toolchains.system import SystemCompiler
-
-    return SystemCompiler("gcc", ("gcc", "g++"))
-
-
-def _clang() -> Toolchain:
-    from qbuild.toolchains.system import SystemCompiler
-
-    return SystemCompiler("clang", ("clang", "clang++"))
-
-
-def _msvc(name: str, machine: MsvcFacts | None) -> Toolchain:
-    from qbuild.toolchains.msvc import Msvc
-
-    return Msvc(name, machine)
-
-
-_KNOWN: dict[str, Callable[[], Toolchain]] = {
-    "zig": _zig,
-    "clang-cuda": _clang_cuda,
-    "nvcc": _nvcc,
-    "gcc": _gcc,
-    "clang": _clang,
-}
-
-
-def get_toolchain(name: str, machine: MsvcFacts | None = None) -> Toolchain:
-    """Return the toolchain of that recipe name; only its own module is loaded.
-
-    Args:
-        name: As recipes spell it.
-        machine: What a Windows machine has, for msvc and nvcc.
+def capture(recipe: Recipe) -> Installed:
+    """Look at this machine for what the recipe's toolchain needs to know of it, and only that.
 
     Raises:
-        ToolchainError: It is not available in this version of qbuild.
+        ToolchainError: What Visual Studio's installer says cannot be read.
     """
-    if name == "msvc" or (name in ON_WINDOWS and machine is not None):
-        return _msvc(name, machine)
-    if name not in _KNOWN:
-        raise ToolchainError(
-            f"the {name} toolchain is not available in this version of qbuild",
-            fix=f"use one of: {', '.join([*_KNOWN, 'msvc'])}",
-        )
-    return _KNOWN[name]()
+    if by_visual_studio(recipe):
+        name: ToolchainName = "msvc"
+        if host.system() != "windows":
+            return Installed()
+    else:
+        name = recipe.toolchain.name
+    return _class_of(name).capture()
+
+
+def _class_of(name: ToolchainName) -> type[Toolchain]:
+    module, _, attribute = TOOLCHAINS[name].made_by.partition(":")
+    found: type[Toolchain] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from qbuild import host
-from qbuild.recipe.model import Recipe
+from qbuild.recipe.model import CmakeValue, Recipe
 
 if TYPE_CHECKING:
+    from qbuild.cuda.toolkit import Machine
     from qbuild.recipe.lock import Lock, WheelPin
+    from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
 CUDA_WRAPPER: Final = "clang-cuda"
 """Name of the wrapper that compiles device code."""
@@ -49,63 +52,207 @@ class Layout:
     generator: tuple[str, ...] = ("-G", "Ninja")
 
 
-class Toolchain(Protocol):
-    """One way to compile.
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A compiler as it was found on the machine: size and time change when it is upgraded.
 
-    ``describe`` and ``wheels`` are pure (the plan calls them); ``prepare`` touches the disk.
+    Args:
+        path: Where it lies, links followed.
+        size: Bytes.
+        time: Time of its last change in ns.
     """
 
-    name: str
+    path: str
+    size: int
+    time: int
 
-    def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:
-        """Return the pinned wheels it is made of, for this host.
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """What a plan has to know of the machine that builds, captured once before it.
+
+    Args:
+        visual_studio: What Windows has; ``None``: not looked at.
+        cuda: CUDA toolkits and their host compilers; ``None``: not looked at.
+        programs: Name of a compiler → what was found on PATH; without the ones that are missing.
+    """
+
+    visual_studio: MsvcFacts | None = None
+    cuda: Machine | None = None
+    programs: Mapping[str, Program] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a toolchain is asked about.
+
+    Args:
+        recipe: What is built.
+        lock: All pins.
+        host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
+        installed: What was found on that machine.
+        device_code: Compile CUDA kernels. Without them the result runs on the emulated GPU only.
+    """
+
+    recipe: Recipe
+    lock: Lock
+    host: str
+    installed: Installed = field(default_factory=Installed)
+    device_code: bool = True
+
+    @property
+    def where(self) -> str:
+        """The recipe and its toolchain, for messages."""
+        return f"recipe {self.recipe.name}: toolchain.name = {self.recipe.toolchain.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The folders that a layout names, as its files shall spell them.
+
+    Args:
+        programs: Name of each program it runs (``zig``) → path, as the wrapper writes it.
+        work: Folder of the build, with forward slashes.
+        cache_dir: Folder for the toolchain's own cache.
+    """
+
+    programs: Mapping[str, str]
+    work: str
+    cache_dir: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkTree:
+    """The folders of a build that is made.
+
+    Args:
+        unpacked: Project name of each wheel → folder of its files.
+        work: Folder of the build; ``src`` and ``build`` lie in it.
+        cache_dir: Folder for the toolchain's own cache (kept between builds).
+    """
+
+    unpacked: Mapping[str, Path]
+    work: Path
+    cache_dir: Path
+
+    def place(self, **programs: str) -> Place:
+        """Return the same folders as a layout spells them."""
+        return Place(programs=programs, work=self.work.as_posix(), cache_dir=str(self.cache_dir))
+
+
+class Toolchain(ABC):
+    """One way to compile one recipe.
+
+    All but :meth:`prepare` is pure: the plan calls it, on any machine. A new toolchain is a
+    subclass, and a row in :data:`qbuild.recipe.toolchains.TOOLCHAINS`.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.recipe = context.recipe
+
+    @property
+    def name(self) -> str:
+        """The name by which recipes ask for it."""
+        return self.recipe.toolchain.name
+
+    @classmethod
+    def capture(cls) -> Installed:
+        """Look at this machine for what it needs to know of it; nothing for what is pinned."""
+        return Installed()
+
+    def wheels(self) -> tuple[WheelPin, ...]:
+        """Return the pinned wheels it is made of; none for what is installed.
 
         Raises:
             LockError: The lockfile lacks one.
         """
+        return ()
 
-    def describe(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
         """Return everything about it that can change a build's bytes (JSON-able).
 
         Raises:
             ToolchainError: It cannot build this recipe, or is not on this machine.
         """
 
-    def tree_inputs(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any] | None:
-        """Return what the CUDA tree is made from, or nothing when the toolchain needs none."""
+    def tree_inputs(self) -> dict[str, Any] | None:
+        """Return what its CUDA tree is made from; nothing when it needs none."""
+        return None
 
-    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:
+    def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from the toolchain's wheels.
 
         Name in the bundle → (project, file in its wheel); one ships when something asks for it.
         """
+        return {}
 
-    def layout(
-        self, recipe: Recipe, *, programs: Mapping[str, str], work: str, cache_dir: str
-    ) -> Layout:
-        """Return wrappers and toolchain file for a work folder; touches nothing.
+    def cache_entries(self) -> Mapping[str, CmakeValue]:
+        """Return CMake cache entries that are the same wherever it builds."""
+        return {}
 
-        Args:
-            recipe: What is built.
-            programs: Name of each program it runs (``zig``) → path, as the wrapper writes it.
-            work: Folder of the build, with forward slashes.
-            cache_dir: Folder for the toolchain's own cache.
-        """
+    @abstractmethod
+    def layout(self, place: Place) -> Layout:
+        """Return wrappers and toolchain file for a work folder; touches nothing."""
 
-    def prepare(
-        self, recipe: Recipe, *, unpacked: Mapping[str, Path], work: Path, cache_dir: Path
-    ) -> Prepared:
-        """Write wrappers below ``work`` and return how CMake uses it.
-
-        Args:
-            recipe: What is built.
-            unpacked: Project name of each wheel → folder of its files.
-            work: Folder of the build; ``src`` and ``build`` lie in it.
-            cache_dir: Folder for the toolchain's own cache (kept between builds).
+    @abstractmethod
+    def prepare(self, tree: WorkTree) -> Prepared:
+        """Write wrappers into the work folder and return how CMake uses it.
 
         Raises:
             ToolchainError: A part is missing.
         """
+
+    def script(self, shell: str, here: str) -> ScriptWords:
+        """Return what a script of this build has to know of the toolchain.
+
+        Args:
+            shell: ``sh``, ``cmd`` or ``ps1``.
+            here: How that shell spells the current folder.
+
+        Raises:
+            UsageError: It does not build where that shell runs.
+        """
+        return ScriptWords(
+            programs=script_programs(shell, here),
+            variables=UNIX_VARIABLES if shell == "sh" else (),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptWords:
+    """What a script that builds by hand has to know of a toolchain.
+
+    Args:
+        programs: Name of each program of the layout → path as the script writes it.
+        chosen: Words after ``qbuild --recipe R --os O`` that choose this toolchain.
+        notes: Remarks for the script's head.
+        variables: Of the environment: they change what its compilers do, and must go.
+        libraries: Files that the programs load and that the script copies beside them.
+        last: Remarks about other libraries.
+    """
+
+    programs: Mapping[str, str]
+    chosen: str = ""
+    notes: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+
+
+UNIX_VARIABLES: Final = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+"""What gcc and clang read."""
+
+
+def script_programs(shell: str, here: str) -> dict[str, str]:
+    """Return the programs of pinned wheels, where a script puts them."""
+    zig = f"{here}/tools/ziglang/ziglang"
+    return {
+        "zig": f"{zig}/zig{'' if shell == 'sh' else '.exe'}",
+        "zig-lib": f"{zig}/lib",
+        CUDA_TREE: f"{here}/cuda",
+    }
 
 
 def wants_windows(recipe: Recipe) -> bool:

@@ -14,13 +14,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from qbuild import host
-from qbuild.errors import ToolchainError
-from qbuild.recipe.lock import Lock, WheelPin
-from qbuild.recipe.model import Recipe
-from qbuild.toolchains.base import Layout, Prepared, linker_lines, wants_windows, write_layout
+from qbuild.doctor.probe import HostProbe
+from qbuild.errors import ToolchainError, UsageError
+from qbuild.recipe.lock import WheelPin
+from qbuild.recipe.model import CmakeValue, Recipe
+from qbuild.toolchains.base import (
+    Installed,
+    Layout,
+    Place,
+    Prepared,
+    ScriptWords,
+    Toolchain,
+    WorkTree,
+    linker_lines,
+    script_programs,
+    wants_windows,
+    write_layout,
+)
 from qbuild.toolchains.visual_studio import vcvars
 from qbuild.toolchains.visual_studio.choose import Choice, choose
-from qbuild.toolchains.visual_studio.installed import MsvcFacts, numbers
+from qbuild.toolchains.visual_studio.installed import capture, numbers, parse_facts
 
 FORMAT: Final = 1
 
@@ -37,27 +50,30 @@ _RUNTIME_DLLS: Final = (
 # /experimental:deterministic, keeps the build folder out of __FILE__. /wd5049 is its warning.
 _COMPILE: Final = "/Brepro /experimental:deterministic /wd5049"
 _LINK: Final = "/Brepro /INCREMENTAL:NO"
+_VARIABLES: Final = ("CL", "_CL_", "LINK", "_LINK_", "INCLUDE", "LIB", "LIBPATH")
+"""The compiler's and the linker's; vcvarsall adds to the last three what is there already."""
 _SEED_SINCE: Final = (12, 9)  # nvcc --frandom-seed
 
 
-class Msvc:
-    """Visual Studio's compiler.
+class Msvc(Toolchain):
+    """Visual Studio's compiler, and nvcc with it."""
 
-    Args:
-        name: Recipe name, ``msvc`` or ``nvcc``.
-        facts: What the Windows machine has; ``None``: not known.
-    """
+    @classmethod
+    def capture(cls) -> Installed:
+        """Look for Visual Studio, SDKs and CUDA toolkits.
 
-    def __init__(self, name: str, facts: MsvcFacts | None) -> None:
-        self.name = name
-        self._facts = facts
+        Raises:
+            ToolchainError: What Visual Studio's installer says cannot be read.
+        """
+        return Installed(visual_studio=parse_facts(capture(HostProbe()), where="this machine"))
 
-    def choice(self, recipe: Recipe) -> Choice:
+    def choice(self) -> Choice:
         """Return what the recipe is built with.
 
         Raises:
             ToolchainError: It cannot be built, or nothing is known of a Windows machine.
         """
+        recipe, facts = self.recipe, self.context.installed.visual_studio
         if not wants_windows(recipe):
             raise ToolchainError(
                 f"the {self.name} toolchain builds for Windows only",
@@ -65,10 +81,10 @@ class Msvc:
                 fix="use another: --set toolchain.name="
                 + ("clang-cuda" if recipe.cuda.architectures else "zig"),
             )
-        if self._facts is None:
+        if facts is None:
             raise ToolchainError(
                 f"the {self.name} toolchain runs on Windows only",
-                where=f"recipe {recipe.name}: toolchain.name = {self.name}",
+                where=self.context.where,
                 fix="run qbuild on Windows, use the zig or clang-cuda toolchain, or plan for a "
                 "captured machine: `qbuild plan --facts FILE`",
             )
@@ -78,17 +94,17 @@ class Msvc:
                 where=f"recipe {recipe.name}: bundle.vc_runtime = none",
                 fix='set it to "app-local" or "installed", or toolchain.runtime = "static" (/MT)',
             )
-        return choose(self._facts, recipe)
+        return choose(facts, recipe)
 
-    def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:  # noqa: ARG002
+    def wheels(self) -> tuple[WheelPin, ...]:
         """Return the runtime's wheel where its DLLs go into the bundle."""
-        if recipe.bundle.vc_runtime != "app-local":
+        if self.recipe.bundle.vc_runtime != "app-local":
             return ()
-        return (lock.wheel(RUNTIME, "windows-x86_64", RUNTIME_VERSION),)
+        return (self.context.lock.wheel(RUNTIME, "windows-x86_64", RUNTIME_VERSION),)
 
-    def describe(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:  # noqa: ARG002
+    def describe(self) -> dict[str, Any]:
         """Return toolset, SDK and CUDA; folders change nothing and stay out."""
-        made = self.choice(recipe)
+        made = self.choice()
         return {
             "name": self.name,
             "format": FORMAT,
@@ -97,65 +113,86 @@ class Msvc:
             "wheels": {},
             "sdk": made.sdk,
             "cuda": made.cuda,
-            "generator": recipe.toolchain.generator,
+            "generator": self.recipe.toolchain.generator,
         }
 
-    def tree_inputs(
-        self,
-        recipe: Recipe,  # noqa: ARG002
-        lock: Lock,  # noqa: ARG002
-        host: str,  # noqa: ARG002
-    ) -> dict[str, Any] | None:
-        """Return nothing: CUDA, if any, is installed."""
-        return None
-
-    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:
+    def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the runtime's DLLs where they go into the bundle."""
-        if recipe.bundle.vc_runtime != "app-local":
+        if self.recipe.bundle.vc_runtime != "app-local":
             return {}
         folder = f"msvc_runtime-{RUNTIME_VERSION}.data/data/Scripts"
         return {name: (RUNTIME, f"{folder}/{name}") for name in _RUNTIME_DLLS}
 
-    def layout(
-        self,
-        recipe: Recipe,
-        *,
-        programs: Mapping[str, str],  # noqa: ARG002
-        work: str,  # noqa: ARG002
-        cache_dir: str,  # noqa: ARG002
-    ) -> Layout:
+    def cache_entries(self) -> Mapping[str, CmakeValue]:
+        """Return the C runtime, as CMake calls it."""
+        suffix = "" if self.recipe.toolchain.runtime == "static" else "DLL"
+        return {"CMAKE_MSVC_RUNTIME_LIBRARY": f"MultiThreaded{suffix}"}
+
+    def layout(self, place: Place) -> Layout:  # noqa: ARG002 - no folder stands in its files
         """Return the toolchain file and how CMake is called; there are no wrappers."""
-        made = self.choice(recipe)
+        made = self.choice()
         return Layout(
             wrappers={},
-            toolchain_file="\n".join(_toolchain_lines(made, recipe)) + "\n",
+            toolchain_file="\n".join(_toolchain_lines(made, self.recipe)) + "\n",
             setup=made.vcvars,
-            generator=_generator(made, recipe),
+            generator=_generator(made, self.recipe),
         )
 
-    def prepare(
-        self,
-        recipe: Recipe,
-        *,
-        unpacked: Mapping[str, Path],  # noqa: ARG002
-        work: Path,
-        cache_dir: Path,
-    ) -> Prepared:
+    def prepare(self, tree: WorkTree) -> Prepared:
         """Capture the compiler's environment once and write the toolchain file."""
-        made = self.choice(recipe)
+        made = self.choice()
         if host.system() != "windows":
             raise ToolchainError(
                 f"the {self.name} toolchain runs on Windows only",
-                where=f"recipe {recipe.name}: toolchain.name = {self.name}",
+                where=self.context.where,
                 fix="use the zig or clang-cuda toolchain on this machine",
             )
-        layout = self.layout(recipe, programs={}, work=work.as_posix(), cache_dir=str(cache_dir))
-        prepared = write_layout(layout, work)
+        layout = self.layout(tree.place())
+        prepared = write_layout(layout, tree.work)
         return Prepared(
             toolchain_file=prepared.toolchain_file,
             cache=prepared.cache,
-            env=_capture(made, work),
+            env=_capture(made, tree.work),
             generator=layout.generator,
+        )
+
+    def script(self, shell: str, here: str) -> ScriptWords:
+        """Return what a script on Windows needs.
+
+        Raises:
+            UsageError: The shell is not a Windows one.
+        """
+        if shell == "sh":
+            raise UsageError(
+                f"the {self.name} toolchain runs on Windows only",
+                fix="--script cmd or --script ps1",
+            )
+        notes: tuple[str, ...] = ()
+        last: tuple[str, ...] = ()
+        if self.recipe.cuda.architectures:
+            folder = self.choice().cuda_folder
+            notes = (
+                "No blank or comma in the folder's path: how nvcc hands it to cl was not tried.",
+            )
+            last = (
+                "Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and",
+                f"cublasLt64_*.dll belong beside them; they lie in {folder}\\bin.",
+            )
+            if self.recipe.bundle.cublas == "none":
+                last = (
+                    "Where no CUDA toolkit is installed, cudart64_*.dll belongs beside them;",
+                    f"it lies in {folder}\\bin.",
+                )
+        return ScriptWords(
+            programs=script_programs(shell, here),
+            chosen=f" --set toolchain.name={self.name}",
+            notes=notes,
+            variables=_VARIABLES,
+            # pip puts a wheel's data/Scripts into Scripts.
+            libraries=tuple(
+                f"tools/{project}/Scripts/{name}" for name, (project, _) in self.provides().items()
+            ),
+            last=last,
         )
 
 

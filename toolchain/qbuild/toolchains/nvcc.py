@@ -7,19 +7,23 @@ within CUDA 12 it comes from the wheels that ``clang-cuda`` takes it from.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from qbuild.cuda import runtime, table, toolkit, tree
 from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.toolkit import HostCompiler, Toolkit
-from qbuild.errors import ToolchainError
-from qbuild.recipe.lock import Lock, WheelPin
-from qbuild.recipe.model import Recipe
+from qbuild.errors import ToolchainError, UsageError
+from qbuild.recipe.lock import WheelPin
 from qbuild.toolchains.base import (
+    Installed,
     Layout,
+    Place,
     Prepared,
+    ScriptWords,
+    Toolchain,
+    WorkTree,
     hide_paths,
     linker_lines,
     tool_lines,
@@ -43,29 +47,39 @@ _RULE: Final = (
 file and not from run to run."""
 
 
-class Nvcc:
+class Nvcc(Toolchain):
     """nvcc as CUDA compiler."""
 
-    name = "nvcc"
+    @classmethod
+    def capture(cls) -> Installed:
+        """Look for CUDA toolkits and host compilers."""
+        return Installed(cuda=toolkit.capture())
 
-    def _chosen(self, recipe: Recipe) -> tuple[Toolkit, HostCompiler]:
+    def _chosen(self) -> tuple[Toolkit, HostCompiler]:
+        machine = self.context.installed.cuda
+        if machine is None:
+            raise ToolchainError(
+                "nothing is known of the CUDA toolkits of the machine that builds",
+                where=self.context.where,
+                fix="plan on that machine",
+            )
         return toolkit.choose(
-            toolkit.capture(),
-            parse_archs(recipe.cuda.architectures),
-            where=f"recipe {recipe.name}: toolchain.name = nvcc",
-            cublas=recipe.bundle.cublas != "none",
+            machine,
+            parse_archs(self.recipe.cuda.architectures),
+            where=f"recipe {self.recipe.name}: toolchain.name = nvcc",
+            cublas=self.recipe.bundle.cublas != "none",
         )
 
-    def programs(self, recipe: Recipe) -> dict[str, str]:
+    def programs(self) -> dict[str, str]:
         """Return what :meth:`layout` calls this machine's compilers and toolkit.
 
         Raises:
             ToolchainError: No toolkit here will do.
         """
-        chosen, compiler = self._chosen(recipe)
+        chosen, compiler = self._chosen()
         return {"cc": compiler.cc, "c++": compiler.cxx, "cuda-root": chosen.root}
 
-    def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:
+    def wheels(self) -> tuple[WheelPin, ...]:
         """Return the libraries that the bundle carries: wheels for the target.
 
         Raises:
@@ -73,19 +87,19 @@ class Nvcc:
                 libraries of the toolkit's major version.
             LockError: The lockfile lacks one.
         """
+        recipe, lock = self.recipe, self.context.lock
         archs = parse_archs(recipe.cuda.architectures)
-        where = f"recipe {recipe.name}: toolchain.name = nvcc"
-        system = host.partition("-")[0]
-        table.check_target(self.name, system, recipe.target.os, archs, where=where)
+        system = self.context.host.partition("-")[0]
+        table.check_target(self.name, system, recipe.target.os, archs, where=self.context.where)
         if system != "linux":
             raise ToolchainError(
                 f"nvcc on {system} needs MSVC, which this version of qbuild does not drive",
-                where=where,
+                where=self.context.where,
                 fix='set toolchain.name = "clang-cuda", which needs neither',
             )
         if not tree.provided(recipe):
             return ()
-        version = self._chosen(recipe)[0].version
+        version = self._chosen()[0].version
         if table.parse_version(version)[0] != tree.MAJOR:
             raise ToolchainError(
                 f"the lockfile pins NVIDIA's libraries of CUDA {tree.MAJOR}, "
@@ -106,25 +120,23 @@ class Nvcc:
         )
         return (lock.wheel(tree.RUNTIME, target), lock.wheel(tree.CUBLAS, target, cublas))
 
-    def describe(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return versions, sizes and times of all compilers: they change with an upgrade.
 
         Raises:
             ToolchainError: It cannot build this recipe on this machine.
         """
-        lacking = [name for name in SERIES if name not in recipe.patches.series]
+        lacking = [name for name in SERIES if name not in self.recipe.patches.series]
         if lacking:
             raise ToolchainError(
                 f"nvcc needs the patch series {' and '.join(lacking)}",
-                where=f"recipe {recipe.name}: patches.series",
+                where=f"recipe {self.recipe.name}: patches.series",
                 fix="add it: without it the bundle does not load where the driver is missing",
             )
-        wheels = self.wheels(recipe, lock, host)
-        chosen, compiler = self._chosen(recipe)
+        wheels = self.wheels()
+        chosen, compiler = self._chosen()
         programs = {f"{chosen.root}/{name}": [size, time] for name, size, time in chosen.stamp}
-        for path in (compiler.cc, compiler.cxx):
-            info = Path(path).stat()
-            programs[path] = [info.st_size, info.st_mtime_ns]
+        programs |= {path: [size, time] for path, size, time in compiler.stamp}
         return {
             "name": self.name,
             "format": FORMAT,
@@ -136,32 +148,16 @@ class Nvcc:
             "wheels": {wheel.filename: wheel.sha256 for wheel in wheels},
         }
 
-    def tree_inputs(
-        self,
-        recipe: Recipe,  # noqa: ARG002
-        lock: Lock,  # noqa: ARG002
-        host: str,  # noqa: ARG002
-    ) -> dict[str, Any] | None:
-        """Return nothing: the toolkit is one already."""
-        return None
-
-    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:
+    def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        return tree.provided(recipe)
+        return tree.provided(self.recipe)
 
-    def layout(
-        self,
-        recipe: Recipe,
-        *,
-        programs: Mapping[str, str],
-        work: str,
-        cache_dir: str,  # noqa: ARG002
-    ) -> Layout:
+    def layout(self, place: Place) -> Layout:
         """Return wrappers for nvcc and its host compiler, and the toolchain file."""
-        version = table.parse_version(self._chosen(recipe)[0].version)
-        hidden = hide_paths(work)
-        root = programs["cuda-root"]
-        link = "-s" if recipe.bundle.system_libstdcxx else "-s -static-libstdc++ -static-libgcc"
+        version = table.parse_version(self._chosen()[0].version)
+        hidden = hide_paths(place.work)
+        root = place.programs["cuda-root"]
+        shared = self.recipe.bundle.system_libstdcxx
         lines = [
             *tool_lines(
                 {
@@ -174,44 +170,46 @@ class Nvcc:
             f'set(CUDAToolkit_ROOT "{root}" CACHE PATH "")',
             # CMake's default adds the static runtime beside the shared one that ggml links.
             'set(CMAKE_CUDA_RUNTIME_LIBRARY Shared CACHE STRING "")',
-            *linker_lines(link),
+            *linker_lines("-s" if shared else "-s -static-libstdc++ -static-libgcc"),
         ]
         if version[:2] >= SEED_SINCE:
             lines.append(f'set(CMAKE_CUDA_COMPILE_OBJECT "{_RULE}")')
         return Layout(
             wrappers={
-                "cc": [programs["cc"], *hidden],
+                "cc": [place.programs["cc"], *hidden],
                 # nvcc preprocesses device code with it too: the path maps reach every __FILE__.
-                "c++": [programs["c++"], *hidden],
+                "c++": [place.programs["c++"], *hidden],
                 "nvcc": [f"{root}/bin/nvcc"],
             },
             toolchain_file="\n".join(lines) + "\n",
         )
 
-    def prepare(
-        self,
-        recipe: Recipe,
-        *,
-        unpacked: Mapping[str, Path],  # noqa: ARG002
-        work: Path,
-        cache_dir: Path,
-    ) -> Prepared:
+    def prepare(self, tree: WorkTree) -> Prepared:
         """Write the wrapper scripts and the toolchain file.
 
         Raises:
             ToolchainError: No toolkit here will do, or the work folder's name is unfit for nvcc.
         """
-        if bad := toolkit.unfit(work.as_posix()):
+        if bad := toolkit.unfit(tree.work.as_posix()):
             # CMake hands nvcc its host compiler (`-ccbin=…/tools/c++`) unquoted.
             raise ToolchainError(
                 f"nvcc cannot build in a folder whose path holds {bad}",
-                where=str(work),
+                where=str(tree.work),
                 fix="choose another store, e.g. --store /var/tmp/qbuild",
             )
-        layout = self.layout(
-            recipe,
-            programs=self.programs(recipe),
-            work=work.as_posix(),
-            cache_dir=str(cache_dir),
-        )
-        return write_layout(layout, work)
+        return write_layout(self.layout(tree.place(**self.programs())), tree.work)
+
+    def script(self, shell: str, here: str) -> ScriptWords:
+        """Return this machine's compilers and toolkit.
+
+        Raises:
+            UsageError: The shell is a Windows one.
+        """
+        if shell != "sh":
+            raise UsageError(
+                f"there is no {shell} script for the nvcc toolchain: it builds on Linux",
+                where=f"recipe {self.recipe.name}",
+                fix="--script sh",
+            )
+        words = super().script(shell, here)
+        return dataclasses.replace(words, programs={**words.programs, **self.programs()})

@@ -7,17 +7,21 @@ compiler rebuilds the same bytes.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from qbuild.errors import ToolchainError
-from qbuild.recipe.lock import Lock, WheelPin
-from qbuild.recipe.model import Recipe
 from qbuild.toolchains.base import (
+    Installed,
     Layout,
+    Place,
     Prepared,
+    Program,
+    ScriptWords,
+    Toolchain,
+    WorkTree,
     hide_paths,
     linker_lines,
     tool_lines,
@@ -28,109 +32,84 @@ from qbuild.toolchains.base import (
 FORMAT = 1
 
 
-class SystemCompiler:
-    """A compiler found on PATH.
+class SystemCompiler(Toolchain):
+    """A compiler found on PATH."""
 
-    Args:
-        name: Recipe name of the toolchain, ``gcc`` or ``clang``.
-        programs: C and C++ compiler to look for.
-    """
+    programs: ClassVar[tuple[str, str]]
+    """C and C++ compiler to look for."""
 
-    def __init__(self, name: str, programs: tuple[str, str]) -> None:
-        self.name = name
-        self._programs = programs
+    @classmethod
+    def capture(cls) -> Installed:
+        """Look for the compilers on PATH."""
+        found = {}
+        for program in cls.programs:
+            if path := shutil.which(program):
+                real = Path(path).resolve()
+                info = real.stat()
+                found[program] = Program(path=str(real), size=info.st_size, time=info.st_mtime_ns)
+        return Installed(programs=found)
 
-    def wheels(
-        self,
-        recipe: Recipe,  # noqa: ARG002
-        lock: Lock,  # noqa: ARG002
-        host: str,  # noqa: ARG002
-    ) -> tuple[WheelPin, ...]:
-        """Return nothing: the system provides it."""
-        return ()
-
-    def _find(self, recipe: Recipe) -> list[Path]:
-        if wants_windows(recipe):
+    def _found(self) -> list[Program]:
+        if wants_windows(self.recipe):
             raise ToolchainError(
                 f"the {self.name} toolchain builds for Linux only",
-                where=f"recipe {recipe.name}: toolchain.name with target.os = windows",
+                where=f"recipe {self.recipe.name}: toolchain.name with target.os = windows",
                 fix="use the zig toolchain: --set toolchain.name=zig",
             )
-        found = []
-        for program in self._programs:
-            path = shutil.which(program)
-            if path is None:
+        installed = self.context.installed.programs
+        for program in self.programs:
+            if program not in installed:
                 raise ToolchainError(
                     f"`{program}` is not on PATH",
-                    where=f"recipe {recipe.name}: toolchain.name = {self.name}",
+                    where=self.context.where,
                     fix=f"install {self.name}, or use the zig toolchain, which needs nothing "
                     "installed: --set toolchain.name=zig",
                 )
-            found.append(Path(path).resolve())
-        return found
+        return [installed[program] for program in self.programs]
 
-    def describe(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:  # noqa: ARG002
+    def describe(self) -> dict[str, Any]:
         """Return path, size and time of the compilers: they change when it is upgraded."""
-        programs = {}
-        for path in self._find(recipe):
-            info = path.stat()
-            programs[str(path)] = [info.st_size, info.st_mtime_ns]
         return {
             "name": self.name,
             "format": FORMAT,
             "version": "",
             "wheels": {},
             "target": "native",
-            "programs": programs,
+            "programs": {each.path: [each.size, each.time] for each in self._found()},
         }
 
-    def tree_inputs(
-        self,
-        recipe: Recipe,  # noqa: ARG002
-        lock: Lock,  # noqa: ARG002
-        host: str,  # noqa: ARG002
-    ) -> dict[str, Any] | None:
-        """Return nothing: it compiles no CUDA code."""
-        return None
-
-    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:  # noqa: ARG002
-        """Return nothing: what it links is linked in."""
-        return {}
-
-    def layout(
-        self,
-        recipe: Recipe,
-        *,
-        programs: Mapping[str, str],
-        work: str,
-        cache_dir: str,  # noqa: ARG002
-    ) -> Layout:
+    def layout(self, place: Place) -> Layout:
         """Return the wrappers, which carry the path maps, and the toolchain file."""
-        flags = hide_paths(work)
-        link = "-s" if recipe.bundle.system_libstdcxx else "-s -static-libstdc++ -static-libgcc"
+        flags = hide_paths(place.work)
+        shared = self.recipe.bundle.system_libstdcxx
         lines = [
             *tool_lines({"CMAKE_C_COMPILER": "cc", "CMAKE_CXX_COMPILER": "c++"}),
-            *linker_lines(link),
+            *linker_lines("-s" if shared else "-s -static-libstdc++ -static-libgcc"),
         ]
         return Layout(
-            wrappers={"cc": [programs["cc"], *flags], "c++": [programs["c++"], *flags]},
+            wrappers={name: [place.programs[name], *flags] for name in ("cc", "c++")},
             toolchain_file="\n".join(lines) + "\n",
         )
 
-    def prepare(
-        self,
-        recipe: Recipe,
-        *,
-        unpacked: Mapping[str, Path],  # noqa: ARG002
-        work: Path,
-        cache_dir: Path,
-    ) -> Prepared:
+    def prepare(self, tree: WorkTree) -> Prepared:
         """Write the wrapper scripts and the toolchain file."""
-        c, cxx = self._find(recipe)
-        layout = self.layout(
-            recipe,
-            programs={"cc": str(c), "c++": str(cxx)},
-            work=work.as_posix(),
-            cache_dir=str(cache_dir),
-        )
-        return write_layout(layout, work)
+        c, cxx = self._found()
+        return write_layout(self.layout(tree.place(**{"cc": c.path, "c++": cxx.path})), tree.work)
+
+    def script(self, shell: str, here: str) -> ScriptWords:
+        """Return the compilers by name: a person's own machine has them elsewhere."""
+        words = super().script(shell, here)
+        c, cxx = self.programs
+        return dataclasses.replace(words, programs={**words.programs, "cc": c, "c++": cxx})
+
+
+class Gcc(SystemCompiler):
+    """gcc as found on PATH."""
+
+    programs = ("gcc", "g++")
+
+
+class Clang(SystemCompiler):
+    """clang as found on PATH."""
+
+    programs = ("clang", "clang++")

@@ -19,16 +19,18 @@ Four things about it are not obvious:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from qbuild.errors import ToolchainError
-from qbuild.recipe.lock import Lock, WheelPin
+from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.model import Recipe
 from qbuild.toolchains.base import (
     Layout,
+    Place,
     Prepared,
+    Toolchain,
+    WorkTree,
     hide_paths,
     linker_lines,
     tool_lines,
@@ -79,49 +81,32 @@ def adjustments_digest() -> str:
     return hashlib.sha256(repr(ADJUSTMENTS).encode()).hexdigest()
 
 
-class Zig:
+class Zig(Toolchain):
     """Cross compiler from the ``ziglang`` wheel."""
 
-    name = "zig"
-
-    def wheels(self, recipe: Recipe, lock: Lock, host: str) -> tuple[WheelPin, ...]:  # noqa: ARG002
+    def wheels(self) -> tuple[WheelPin, ...]:
         """Return the ziglang wheel."""
-        return (lock.wheel("ziglang", host),)
+        return (self.context.lock.wheel("ziglang", self.context.host),)
 
-    def describe(self, recipe: Recipe, lock: Lock, host: str) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return version, wheel hash, target and adjustments."""
-        (wheel,) = self.wheels(recipe, lock, host)
+        (wheel,) = self.wheels()
         return {
-            "name": self.name,
+            "name": "zig",  # also as the C++ side of clang-cuda
             "format": FORMAT,
             "version": wheel.version,
             "wheels": {wheel.filename: wheel.sha256},
-            "target": target_triple(recipe),
+            "target": target_triple(self.recipe),
             "adjustments": adjustments_digest(),
         }
 
-    def tree_inputs(
-        self,
-        recipe: Recipe,  # noqa: ARG002
-        lock: Lock,  # noqa: ARG002
-        host: str,  # noqa: ARG002
-    ) -> dict[str, Any] | None:
-        """Return nothing: it compiles no CUDA code."""
-        return None
-
-    def provides(self, recipe: Recipe) -> Mapping[str, tuple[str, str]]:  # noqa: ARG002
-        """Return nothing: what it links is linked in."""
-        return {}
-
-    def layout(
-        self, recipe: Recipe, *, programs: Mapping[str, str], work: str, cache_dir: str
-    ) -> Layout:
+    def layout(self, place: Place) -> Layout:
         """Return the wrappers, which carry target and path maps, and the toolchain file."""
-        windows = wants_windows(recipe)
-        zig = programs["zig"]
+        windows = wants_windows(self.recipe)
+        zig = place.programs["zig"]
         # zig asks clang for debug information unless told not to; everything is stripped at link
         # time anyway, and without it a file was seen to compile in 4/5 of the time.
-        flags = ["-target", target_triple(recipe), "-g0", *hide_paths(work)]
+        flags = ["-target", target_triple(self.recipe), "-g0", *hide_paths(place.work)]
         variables = {
             "CMAKE_C_COMPILER": "cc",
             "CMAKE_CXX_COMPILER": "c++",
@@ -151,21 +136,16 @@ class Zig:
             },
             toolchain_file="\n".join(lines) + "\n",
             env={
-                "ZIG_GLOBAL_CACHE_DIR": f"{cache_dir}/zig",
-                "ZIG_LOCAL_CACHE_DIR": f"{cache_dir}/zig",
+                "ZIG_GLOBAL_CACHE_DIR": f"{place.cache_dir}/zig",
+                "ZIG_LOCAL_CACHE_DIR": f"{place.cache_dir}/zig",
             },
         )
 
-    def prepare(
-        self, recipe: Recipe, *, unpacked: Mapping[str, Path], work: Path, cache_dir: Path
-    ) -> Prepared:
+    def prepare(self, tree: WorkTree) -> Prepared:
         """Write the wrapper scripts and the toolchain file."""
-        zig = unpacked["ziglang"] / "ziglang" / "zig"
+        zig = tree.unpacked["ziglang"] / "ziglang" / "zig"
         if not zig.is_file():
             zig = zig.with_name("zig.exe")
         if not zig.is_file():
             raise ToolchainError("the ziglang wheel holds no zig program", where=str(zig.parent))
-        layout = self.layout(
-            recipe, programs={"zig": str(zig)}, work=work.as_posix(), cache_dir=str(cache_dir)
-        )
-        return write_layout(layout, work)
+        return write_layout(self.layout(tree.place(zig=str(zig))), tree.work)

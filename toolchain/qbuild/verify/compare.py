@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qbuild.hashing import sha256_file
+
+if TYPE_CHECKING:
+    from qbuild.binary.zip_reader import ZipView
 
 _SHOWN = 48
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
@@ -100,9 +104,35 @@ def _differences(first: Path, second: Path) -> Iterator[Difference]:
                     reason=f"only the {side} build has it",
                 )  # fmt: skip
                 continue
-            a, b = one.read(name), two.read(name)
-            if a != b:
-                yield from compare_members(name, a, b)
+            if not _same_member(one, two, name):
+                yield from _member_differences(one, two, name)
+
+
+_MOST = 1 << 30
+"""Bytes of a member up to which its sections are compared: both are in memory then."""
+
+
+def _same_member(one: ZipView, two: ZipView, name: str) -> bool:
+    if one.member(name).size != two.member(name).size:
+        return False
+    return _digest(one, name) == _digest(two, name)
+
+
+def _digest(view: ZipView, name: str) -> bytes:
+    found = hashlib.sha256()
+    for piece in view.chunks(name):
+        found.update(piece)
+    return found.digest()
+
+
+def _member_differences(one: ZipView, two: ZipView, name: str) -> Iterator[Difference]:
+    if max(one.member(name).size, two.member(name).size) > _MOST:
+        yield Difference(
+            member=name, section="whole file", offset=-1, first=b"", second=b"",
+            reason="too large to look into",
+        )  # fmt: skip
+        return
+    yield from compare_members(name, one.read(name, most=_MOST), two.read(name, most=_MOST))
 
 
 def compare_members(name: str, a: bytes, b: bytes) -> Iterator[Difference]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from qbuild import bounds
 from qbuild.bundle.manifest import FILE_NAME as MANIFEST
 from qbuild.bundle.manifest import Manifest
 from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
@@ -41,9 +41,12 @@ def name_problems(manifest: Manifest, zip_name: str) -> Iterator[str]:
     if zip_name != f"{manifest.name}.zip":
         yield f"{zip_name}: was renamed; {MANIFEST} says {manifest.name}.zip"
     target = manifest.target
-    expected = f"llama-{manifest.version}-{manifest.recipe}-{target['os']}-{target['arch']}"
-    if manifest.name != expected:
-        yield f"{MANIFEST}: calls itself {manifest.name}, its other entries make {expected}"
+    first = f"llama-{manifest.version}-{manifest.recipe}"
+    last = f"-{target['os']}-{target['arch']}"
+    # a recipe that was changed for one build has a digest of the changes behind its name
+    changed = f"{re.escape(first)}(-[0-9a-f]{{6}})?{re.escape(last)}"
+    if not re.fullmatch(changed, manifest.name):
+        yield f"{MANIFEST}: calls itself {manifest.name}, its other entries make {first}{last}"
 
 
 def read_object(unpacked: Unpacked, name: str) -> Mapping[str, Any]:
@@ -53,7 +56,11 @@ def read_object(unpacked: Unpacked, name: str) -> Mapping[str, Any]:
         ValueError: It is no JSON object.
         KeyError: There is no such file.
     """
-    data = json.loads(unpacked.files[name].path.read_bytes())
+    try:
+        text = bounds.read_bytes(unpacked.files[name].path, bounds.JSON)
+    except OSError as error:
+        raise ValueError(f"it is {error.strerror}") from error
+    data = bounds.load_json(text)
     if not isinstance(data, dict):
         raise ValueError("it is not an object")
     return data

@@ -17,6 +17,7 @@ from qbuild.binary.zip_reader import open_zip
 from qbuild.bundle.manifest import Manifest
 from qbuild.console import Reporter, Silent
 from qbuild.errors import VerifyError
+from qbuild.process import check_stop
 from qbuild.verify import papers, patch_probes, tiny_gguf
 from qbuild.verify.binaries import has_device_code
 from qbuild.verify.launch import launch_steps
@@ -165,6 +166,7 @@ def run_checks(
             for done, (runner, step) in enumerate(todo):
                 task.update(done=done, note=f"{step.kind} in {runner.label}")
                 checks.append(_one(programs, runner, step))
+                check_stop()  # a signal to the whole group ends the program, too
             task.update(done=len(todo))
         checks += plan.missing
         if programs.networks:

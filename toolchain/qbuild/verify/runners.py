@@ -32,6 +32,7 @@ class Runner:
         slowdown: By how much longer a program may take than natively.
         variant: The variant of the CPU backend that must be loaded there; "": there is but one.
         only: Kinds of steps that are tried; none named: all.
+        memory: Resident bytes that its programs may use.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Runner:
     slowdown: float = 1.0
     variant: str = ""
     only: tuple[str, ...] = ()
+    memory: int = 4 << 30
 
 
 @dataclass(frozen=True, kw_only=True)

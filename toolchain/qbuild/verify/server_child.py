@@ -25,9 +25,11 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def ask(port: int, method: str, path: str, body: object = None) -> dict[str, Any]:
+def ask(
+    port: int, method: str, path: str, body: object = None, *, seconds: float = _SECONDS
+) -> dict[str, Any]:
     """Send one request; return status and text, or the error."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         payload = None if body is None else json.dumps(body)
         connection.request(method, path, payload, {"Content-Type": "application/json"})
@@ -64,7 +66,8 @@ def main() -> int:
     try:
         problem = wait_ready(server, port, order["ready"], order["seconds"])
         if not problem:
-            answers = [ask(port, *request) for request in order["requests"]]
+            seconds = order.get("request_seconds", _SECONDS)
+            answers = [ask(port, *request, seconds=seconds) for request in order["requests"]]
     finally:
         server.terminate()
     json.dump({"problem": problem, "answers": answers}, sys.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import bounds
 from qbuild.binary.zip_reader import ZipView, open_zip
 from qbuild.bundle.manifest import FILE_NAME, Manifest, load_manifest
 from qbuild.errors import QbuildError
@@ -45,7 +46,11 @@ def costs(path: Path) -> tuple[Cost, ...]:
 
 def _manifest(view: ZipView) -> Manifest | None:
     try:
-        return load_manifest(view.read(FILE_NAME)) if FILE_NAME in view.names else None
+        return (
+            load_manifest(view.read(FILE_NAME, most=bounds.JSON))
+            if FILE_NAME in view.names
+            else None
+        )
     except QbuildError:
         return None  # the check of the manifest says what is wrong with it
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild import bounds
 from qbuild.binary.zip_reader import ZipView, open_zip
 from qbuild.bundle.manifest import FILE_NAME as MANIFEST
 from qbuild.bundle.manifest import Manifest, load_manifest
@@ -22,6 +23,7 @@ from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
 from qbuild.console import Reporter, Silent, Task
 from qbuild.errors import ArchiveError, QbuildError, VerifyError
 from qbuild.hashing import sha256_file
+from qbuild.process import check_stop
 from qbuild.verify import binaries, cpu, cuda, papers, patch_probes
 from qbuild.verify.binaries import Images
 from qbuild.verify.launch import launch_check
@@ -104,8 +106,10 @@ def verify_zip(path: Path, *, reporter: Reporter | None = None, gpu: str = "") -
         with reporter.task("verify", total=_STEPS) as task:
             checks: list[Check] = []
             for check in _checks(path, view, bundle, scratch, task, gpu):
+                check_stop()
                 checks.append(check)
                 task.update(done=len(checks), note=check.title)
+    check_stop()
     return Verdict(zip_name=path.name, sha256=digest, checks=tuple(checks))
 
 
@@ -133,12 +137,14 @@ def read_bundle(name: str, unpacked: Unpacked) -> Bundle:
     manifest, problem = None, ""
     if MANIFEST in unpacked.files:
         try:
-            manifest = load_manifest(unpacked.files[MANIFEST].path.read_bytes())
+            manifest = load_manifest(bounds.read_bytes(unpacked.files[MANIFEST].path, bounds.JSON))
         except QbuildError as error:
             problem = error.what
+        except OSError as error:
+            problem = f"{MANIFEST} is {error.strerror}"
     try:
         provenance = papers.read_object(unpacked, PROVENANCE)
-    except (KeyError, ValueError, RecursionError):
+    except (KeyError, ValueError):
         provenance = None
     return Bundle(
         name=name,
@@ -162,6 +168,8 @@ def _checks(
     """Make all checks, the cheap ones first."""
     unpacked, images, manifest = bundle.unpacked, bundle.images, bundle.manifest
     problems = (*unpacked.damaged.values(), *images.problems)
+    if not images.names and not problems:
+        problems = ("it holds no program and no library, so there is nothing to accept",)
     yield judge("archive", "the archive is sound", problems, f"{len(unpacked.files)} files")
     yield _packing(path, view, bundle, scratch)
     yield from _papers(bundle)
@@ -261,7 +269,7 @@ def _sbom(manifest: Manifest, unpacked: Unpacked) -> Check:
             data = papers.read_object(unpacked, entry.path)
         except KeyError:
             problems.append(f"{entry.path}: is missing")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             problems.append(f"{entry.path}: is not JSON ({error})")
         else:
             problems += papers.sbom_problems(data, entry.path, unpacked)

@@ -15,6 +15,7 @@ from qbuild.binary.zip_reader import ZipMember, ZipView
 from qbuild.binary.zip_writer import DOS_DATE, UNIX, UTF8_FLAG, ZipEntry, write_zip
 from qbuild.console import Task
 from qbuild.errors import ArchiveError, VerifyError
+from qbuild.process import check_stop
 
 _LOCAL_HEADER: Final = 30
 _ZIP64_FIELD: Final = 20
@@ -77,6 +78,7 @@ def unpack(view: ZipView, root: Path, task: Task) -> Unpacked:
             dest.parent.mkdir(parents=True, exist_ok=True)
             with dest.open("xb") as stream:
                 for piece in view.chunks(name):
+                    check_stop()
                     digest.update(piece)
                     stream.write(piece)
                     done += len(piece)

@@ -65,7 +65,7 @@ class Programs:
     def _run(self, argv: Sequence[str], runner: Runner) -> Ran:
         work = Path(tempfile.mkdtemp(dir=self.scratch))
         try:
-            limits = Limits(seconds=_SECONDS * runner.slowdown)
+            limits = Limits(seconds=_SECONDS * runner.slowdown, memory=runner.memory)
             ran = run(argv, scratch=work, env=runner.env, limits=limits)
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from qbuild import bounds
 from qbuild.errors import VerifyError
 
 Status = Literal["passed", "failed", "not-run"]
@@ -177,7 +178,7 @@ def from_json(text: str, *, where: str | None = None) -> Verdict:
         VerifyError: It is not a verdict, or one of another format.
     """
     try:
-        data = json.loads(text)
+        data = bounds.load_json(text)
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']} instead of {FORMAT}")
         return Verdict(

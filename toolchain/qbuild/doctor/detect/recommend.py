@@ -28,6 +28,8 @@ class Recommendation:
         reasons: Why, in sentences.
         hints: What would make it faster, or what else to know.
         better: Recipes that fit better and do not exist yet.
+        gpus: GPUs that the recipe is to be made for instead of its own: names as ``--gpu`` takes
+            them, or architectures.
     """
 
     recipe: str | None
@@ -35,6 +37,19 @@ class Recommendation:
     reasons: tuple[str, ...]
     hints: tuple[str, ...] = ()
     better: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What follows ``qbuild`` to build it; empty when nothing fits."""
+        if self.recipe is None:
+            return ()
+        on = ("--os", self.os)
+        if not self.gpus:
+            return ("--recipe", self.recipe, *on)
+        if len(self.gpus) == 1:
+            return ("--gpu", self.gpus[0], *on)
+        return ("--recipe", self.recipe, "--cuda-arch", ",".join(self.gpus), *on)
 
     def as_json(self) -> dict[str, object]:
         """Return it as a machine reads it."""
@@ -44,6 +59,8 @@ class Recommendation:
             "reasons": list(self.reasons),
             "hints": list(self.hints),
             "better": list(self.better),
+            "gpus": list(self.gpus),
+            "words": list(self.words),
         }
 
 
@@ -60,6 +77,7 @@ class Rule:
     compression: str = "none"
     laptop: bool = False
     ram: float | None = None
+    any: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +171,30 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
         reasons=tuple(notes.reasons),
         hints=tuple(dict.fromkeys(notes.hints)),
         better=tuple(notes.better),
+        gpus=_gpus(usable) if chosen and chosen.any else (),
     )
+
+
+def _gpus(usable: list[_Card]) -> tuple[str, ...]:
+    """Return what ``--gpu`` or ``--cuda-arch`` takes for these cards, one for each capability."""
+    from qbuild.cuda.arch import find_gpu
+    from qbuild.recipe.gpu import architecture, slug
+
+    found: dict[tuple[int, int], str] = {}
+    for card in usable:
+        if card.capability is None or card.capability in found:
+            continue
+        major, minor = card.capability
+        try:
+            gpu = find_gpu(card.facts.name or "")
+        except QbuildError:
+            gpu = find_gpu(f"{major}.{minor}")
+        known = gpu.capability.major, gpu.capability.minor
+        named = slug(gpu.name) if known == card.capability else f"{major}.{minor}"
+        found[card.capability] = named
+    if len(found) > 1:
+        return tuple(architecture(f"{major}{minor}") for major, minor in sorted(found))
+    return tuple(found.values())
 
 
 def _wrong_machine(facts: Facts, notes: _Notes) -> bool:
@@ -253,9 +294,9 @@ def _hints(
             yield f"{card} is not used: {card.why_not}"
     known = [card for card in cards if not card.why_not]
     if known and (chosen is None or not chosen.gpu):
-        below = [card for card in known if card.capability and card.capability < (6, 1)]
+        below = [card for card in known if card.capability and card.capability < (5, 0)]
         if below:
-            yield f"{below[0]} is older than every GPU recipe (6.1 and up)"
+            yield f"{below[0]} is older than every GPU recipe (5.0 and up)"
         elif len({card.capability for card in known}) > 1:
             yield "several kinds of cards: CUDA_VISIBLE_DEVICES can pick one"
     if chosen and chosen.gpu and any((card.facts.vram_gb or 99) < 4 for card in known):

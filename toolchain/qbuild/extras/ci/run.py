@@ -125,7 +125,7 @@ def run(instance: Instance, *, root: Path, work: Path, artifacts: Path, say: Say
 
     Raises:
         PipelineError: A step failed, or the job cannot run here.
-        Interrupted: Ctrl-C or SIGTERM.
+        Stopped: Ctrl-C, SIGTERM or SIGHUP.
     """
     if instance.job.local:
         raise PipelineError(

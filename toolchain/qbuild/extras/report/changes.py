@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild import bounds
 from qbuild.binary.zip_reader import ZipView, open_zip
 from qbuild.bundle.manifest import Manifest, read_manifest
 from qbuild.bundle.provenance import FILE_NAME as PROVENANCE
@@ -55,15 +56,13 @@ def _size(view: ZipView, name: str) -> int | None:
 
 def _claims(view: ZipView) -> dict[str, str]:
     """Return what a bundle says it was made from, as flat text; nothing for a zip of others."""
-    import json
-
     try:
         manifest = read_manifest(view)
     except QbuildError:
         return {}
     try:
-        statement = json.loads(view.read(PROVENANCE))
-    except (QbuildError, ValueError, RecursionError):
+        statement = bounds.load_json(view.read(PROVENANCE, most=bounds.JSON))
+    except (QbuildError, ValueError):
         statement = None
     inner = ("predicate", "buildDefinition", "internalParameters")
     claims = dict(_flat("", _manifest_claims(manifest)))

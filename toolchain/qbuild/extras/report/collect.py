@@ -14,13 +14,13 @@ from qbuild.console import Reporter, Silent
 from qbuild.errors import ArchiveError
 from qbuild.extras.report import changes, contents, history
 from qbuild.extras.report.data import Fact, GpuCode, Patch, Report
-from qbuild.hashing import sha256_file
 from qbuild.recipe.rebuild import recipe_words
 from qbuild.store import Store
 from qbuild.verify import papers
 from qbuild.verify.papers import dig, texts
-from qbuild.verify.static import Bundle, read_bundle, scratch_folder
+from qbuild.verify.static import Bundle, read_bundle, scratch_folder, verify_zip
 from qbuild.verify.structure import unpack
+from qbuild.verify.verdict import Verdict
 
 MOST_FILES: Final = 300
 """Files that a page lists; a zip of ours has a tenth of them."""
@@ -39,7 +39,8 @@ def collect(
     """Read everything a report says about a zip.
 
     Args:
-        path: The zip; it is only read. Verdict and build record are looked for beside it.
+        path: The zip; it is only read, and checked by reading. Verdict and build record are
+            looked for beside it.
         other: Another zip to compare it with.
         store: Where the record of its compile may lie.
         reporter: Where progress goes.
@@ -50,10 +51,11 @@ def collect(
     """
     reporter = reporter or Silent()
     try:
-        digest, size = sha256_file(path), path.stat().st_size
+        size = path.stat().st_size
     except OSError as error:
         what = f"{path.name} cannot be read: {error.strerror or error}"
         raise ArchiveError(what, where=str(path)) from error
+    found = verify_zip(path, reporter=reporter)
     with open_zip(path) as view, scratch_folder() as scratch:
         total = sum(view.member(name).size for name in view.names)
         with reporter.task("read", total=total, unit="bytes") as task:
@@ -63,14 +65,14 @@ def collect(
         if other is not None:
             reporter.say(f"compare with {other.name}")
             compared = changes.against(path, other)
-        return _report(path, view, bundle, digest, size, total, store, compared)
+        return _report(path, view, bundle, found, size, total, store, compared)
 
 
 def _report(
     path: Path,
     view: ZipView,
     bundle: Bundle,
-    digest: str,
+    found: Verdict,
     size: int,
     total: int,
     store: Store | None,
@@ -91,7 +93,7 @@ def _report(
     cmake = dig(bundle.provenance, *_INNER, "cmake")
     return Report(
         zip_name=path.name,
-        sha256=digest,
+        sha256=found.sha256,
         size=size,
         unpacked=total,
         summary=_summary(bundle),
@@ -108,8 +110,8 @@ def _report(
         gpus=gpus[:_MOST],
         patches=tuple(itertools.islice(_patches(bundle), _MOST)),
         pins=_pins(bundle)[:_MOST],
-        checked=history.verdict_beside(path, digest),
-        built=history.built_of(path, digest, store),
+        checked=history.checked(path, found),
+        built=history.built_of(path, found.sha256, store),
         rebuild=_rebuild(bundle, path.name),
         recipe=_recipe_toml(bundle.recipe),
         against=compared,

@@ -15,7 +15,7 @@ FORMAT = 1
 
 Kind = Literal["program", "library", "backend", "script", "licence", "paper", "other"]
 Part = Literal["code", "gpu", "constants", "tables", "rest"]
-State = Literal["accepted", "refused", "not checked"]
+State = Literal["accepted", "refused"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +112,11 @@ class CheckLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The verdict on the zip, if there is one about these very bytes.
+    """The verdict on the zip, made by reading it for this page.
 
     Args:
         state: How it came out.
-        note: Why there is none, or a count.
+        note: Counts, and what is the matter with the verdict that lies beside the zip.
         checks: Each check, failures first.
     """
 

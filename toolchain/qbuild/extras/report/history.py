@@ -6,60 +6,83 @@ says so. What is there is data of unknown origin and only shown.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from qbuild import bounds
 from qbuild.errors import QbuildError
 from qbuild.extras.report.data import Built, Checked, CheckLine, Edge, Fact, Timeline
 from qbuild.store import Entry, Store
 from qbuild.verify.papers import dig, texts
 
+if TYPE_CHECKING:
+    from qbuild.verify.verdict import Verdict
+
 _ABSOLUTE: Final = re.compile(r"(?:[A-Za-z]:)?/")
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
-_LARGEST: Final = 64 << 20
-"""Bytes of a record that are still read; ours are far smaller."""
-
 MOST_EDGES: Final = 600
 """Compile steps that a page can draw; the shortest beyond them are summed up."""
 
+_RAN: Final = "run."
+_WORDS: Final = {"passed": "it ran and passed", "failed": "it failed", "not-run": "it was not run"}
 _ORDER: Final = {"failed": 0, "not-run": 1, "passed": 2}
 _STEPS: Final = ("configure", "ninja", "compile", "stage", "bundle", "verify")
 
 
-def verdict_beside(path: Path, sha256: str) -> Checked:
-    """Return the verdict that lies beside a zip, if it is about these very bytes.
+def checked(path: Path, found: Verdict) -> Checked:
+    """Return how a zip came out of the checks that were made for this page.
+
+    The verdict that lies beside a zip is a file that anybody can write, so its word counts against
+    the zip only: what its programs did when they were run is shown as said there, not as checked.
 
     Args:
         path: The zip.
-        sha256: Of its bytes; a verdict on other bytes says nothing about these.
+        found: The verdict of reading it, made just now.
     """
+    said, problem = _verdict_beside(path, found.sha256)
+    lines = [
+        CheckLine(title=check.title, status=check.status, details=check.details)
+        for check in found.checks
+    ]
+    ran = [check for check in (said.checks if said else ()) if check.id.startswith(_RAN)]
+    source = f"said by {path.name}.verdict.json, not checked for this page"
+    lines += [
+        CheckLine(
+            title=check.title,
+            status="not-run" if check.status == "passed" else check.status,
+            details=(f"{source}: {_WORDS[check.status]}", *check.details),
+        )
+        for check in ran
+    ]
+    refused = not found.ok or (said is not None and not said.ok)
+    if said is not None and found.ok and not said.ok:
+        problem = f"{path.name}.verdict.json refuses it"
+    note = found.summary().partition(": ")[2]
+    return Checked(
+        state="refused" if refused else "accepted",
+        note=f"{note}; {problem}" if problem else note,
+        checks=tuple(sorted(lines, key=lambda line: _ORDER[line.status])),
+    )
+
+
+def _verdict_beside(path: Path, sha256: str) -> tuple[Verdict | None, str]:
+    """Return the verdict that lies beside a zip if it is about these bytes, and else why not."""
     from qbuild.verify.verdict import from_json
 
     beside = path.with_name(f"{path.name}.verdict.json")
     try:
         if not beside.is_file():
-            return Checked(state="not checked", note=f"there is no {beside.name} beside the zip")
+            return None, f"its programs were not run: there is no {beside.name} beside the zip"
         verdict = from_json(_read(beside))
-    except (OSError, QbuildError, RecursionError, ValueError) as error:
+    except (OSError, QbuildError, ValueError) as error:
         what = error.what if isinstance(error, QbuildError) else "it cannot be read"
-        return Checked(state="not checked", note=f"{beside.name}: {what}")
+        return None, f"{beside.name}: {what}"
     if verdict.sha256 != sha256:
-        return Checked(
-            state="not checked", note=f"{beside.name} is the verdict on another file (other sha256)"
-        )
-    lines = [
-        CheckLine(title=check.title, status=check.status, details=check.details)
-        for check in verdict.checks
-    ]
-    return Checked(
-        state="accepted" if verdict.ok else "refused",
-        note=verdict.summary().partition(": ")[2],
-        checks=tuple(sorted(lines, key=lambda line: _ORDER[line.status])),
-    )
+        return None, f"{beside.name} is the verdict on another file (other sha256)"
+    return verdict, ""
 
 
 def built_of(path: Path, sha256: str, store: Store | None) -> Built:
@@ -74,8 +97,8 @@ def built_of(path: Path, sha256: str, store: Store | None) -> Built:
     try:
         if not beside.is_file():
             return Built(note=f"there is no {beside.name} beside the zip")
-        record = json.loads(_read(beside))
-    except (OSError, ValueError, RecursionError):
+        record = bounds.load_json(_read(beside))
+    except (OSError, ValueError):
         return Built(note=f"{beside.name} cannot be read")
     if dig(record, "zip", "sha256") != sha256:
         return Built(note=f"{beside.name} is the record of another file (other sha256)")
@@ -83,8 +106,8 @@ def built_of(path: Path, sha256: str, store: Store | None) -> Built:
     timeline = None
     if compiled is not None:
         try:
-            timeline = timeline_of(json.loads(_read(compiled.path / "timeline.json")))
-        except (OSError, ValueError, TypeError, RecursionError):
+            timeline = timeline_of(bounds.load_json(_read(compiled.path / "timeline.json")))
+        except (OSError, ValueError, TypeError):
             note = "the store's record of the compile cannot be read"
     reused = texts(dig(record, "reused"))
     return Built(
@@ -97,9 +120,7 @@ def built_of(path: Path, sha256: str, store: Store | None) -> Built:
 
 
 def _read(path: Path) -> str:
-    if path.stat().st_size > _LARGEST:
-        raise ValueError("it is too large")
-    return path.read_text(encoding="utf-8")
+    return bounds.read_bytes(path, bounds.JSON).decode()
 
 
 def _steps(seconds: object) -> tuple[tuple[str, float], ...]:

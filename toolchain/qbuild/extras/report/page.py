@@ -55,7 +55,6 @@ _AREAS: Final = {
 _STATES: Final = {
     "accepted": ("accepted", "Checked and accepted"),
     "refused": ("refused", "Checked and REFUSED"),
-    "not checked": ("unchecked", "Not checked"),
 }
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qbuild import bounds
 from qbuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ def load_facts(path: Path) -> MsvcFacts:
         UsageError: It cannot be read or is not such a file.
     """
     try:
-        raw = path.read_bytes()
+        raw = bounds.read_bytes(path, 2 * bounds.JSON)
         # PowerShell 5 writes UTF-16 for `>`.
         utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        data = json.loads(raw.decode("utf-16" if utf16 else "utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        data = bounds.load_json(raw.decode("utf-16" if utf16 else "utf-8-sig"))
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {path.name}: {error}",
             where=str(path),

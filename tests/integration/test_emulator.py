@@ -1,0 +1,88 @@
+"""The emulated GPU computes what host code computes, and names the fault of each bad kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from qbuild.store import Store
+from support.emulated import build
+
+DATA = Path(__file__).parents[1] / "data" / "emulator"
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def store(user_store: Store) -> Path:
+    if not list(user_store.root.glob("cuda-tree/*/entry.json")):
+        pytest.skip("the store has no CUDA tree (0.4 GB); any build of gtx1060 makes it")
+    return user_store.root
+
+
+@pytest.fixture(scope="module")
+def faults(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build([DATA / "faults.cu"], tmp_path_factory.mktemp("faults"), store=store, checks=True)
+
+
+def run(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program, *arguments], env={**os.environ, **variables},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_operations_agree_with_host_code(store: Path, tmp_path: Path) -> None:
+    program = build([DATA / "operations.cu"], tmp_path, store=store)
+    for seed in ("0", "1", "2"):
+        ran = run(program, QBUILD_EMULATOR_SHUFFLE=seed)
+        assert ran.stdout == "0 wrong, error 0\n", ran.stderr
+    report = tmp_path / "report.tsv"
+    run(program, QBUILD_EMULATOR_REPORT=str(report))
+    kernels = [line.split("\t")[1] for line in report.read_text().splitlines()]
+    assert [name for name in kernels if "warps" in name] and len(kernels) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("right", 0, ()),
+        ("race", 0, ("race: shared memory", "reverse", "store of thread 32", "load of thread 31")),
+        ("lockstep", 0, ("lockstep: shared memory", "lockstepPf")),
+        ("behind-the-buffer", 719, ("256 bytes into a buffer of 256 bytes", "behind_the_buffer")),
+        ("behind-the-array", 719, ("at 128 of a shared array of 128 bytes", "thread (31,0,0)")),
+        (
+            "divergent",
+            719,
+            ("lanes ffffff80 wait at a block barrier", "lanes 0000007f wait in shfl.bfly"),
+        ),
+        ("too-much-shared", 1, ("49153 bytes of shared memory, the limit is 49152",)),
+        ("too-many-threads", 9, ("1025 threads in a block, the limit is 1024",)),
+    ],
+)
+def test_a_fault_is_named(faults: Path, name: str, error: int, words: tuple[str, ...]) -> None:
+    ran = run(faults, name)
+    assert ran.stdout.split()[0] == str(error), ran.stdout + ran.stderr
+    for word in words:
+        assert word in ran.stderr
+    assert bool(ran.stderr) == bool(words)
+
+
+def test_uninitialised_shared_memory_is_not_a_number(faults: Path) -> None:
+    assert "nan" in run(faults, "uninitialised").stdout
+
+
+def test_memory_is_as_small_as_the_card(faults: Path) -> None:
+    assert run(faults, "out-of-memory").stdout.split()[0] == "2"  # cudaErrorMemoryAllocation
+    large = run(faults, "out-of-memory", QBUILD_EMULATED_GPU="name=P40;memory=23040")
+    assert large.stdout.split()[0] == "0"
+
+
+def test_a_race_shows_as_another_result_under_another_order(store: Path, tmp_path: Path) -> None:
+    program = build([DATA / "faults.cu"], tmp_path, store=store)
+    right = {run(program, "right", QBUILD_EMULATOR_SHUFFLE=str(n)).stdout for n in range(6)}
+    racing = {run(program, "race", QBUILD_EMULATOR_SHUFFLE=str(n)).stdout for n in range(6)}
+    assert len(right) == 1
+    assert len(racing) > 1

@@ -1,0 +1,76 @@
+"""Two backends' answers: equal tokens, or a difference that the margins explain."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from qbuild.emulator import gpus, report
+from qbuild.errors import UsageError
+from qbuild.verify.tokens import Token, compare, read_answer
+
+
+def token(id: int, **choices: float) -> Token:
+    return Token(id=id, choices={int(k[1:]): v for k, v in choices.items()})
+
+
+def test_equal_answers_have_no_problem_and_tell_how_far_they_are_apart() -> None:
+    cpu = [token(1, t1=-0.1, t2=-3.0), token(5, t5=-0.2, t6=-2.0)]
+    gpu = [token(1, t1=-0.15, t2=-3.0), token(5, t5=-0.2, t6=-2.5)]
+    found = compare(cpu, gpu)
+    assert (found.equal, found.total, found.problem) == (2, 2, "")
+    assert found.error == pytest.approx(0.5)
+
+
+def test_a_difference_within_the_margin_is_none() -> None:
+    cpu = [token(1, t1=-0.70, t2=-0.72)]
+    gpu = [token(2, t1=-0.75, t2=-0.70)]
+    assert compare(cpu, gpu).problem == ""
+
+
+def test_a_difference_beyond_the_margin_is_a_fault() -> None:
+    cpu = [token(9, t9=0.0, t8=-9.0), token(1, t1=-0.1, t2=-3.0)]
+    gpu = [token(9, t9=0.0, t8=-9.2), token(2, t1=-2.0, t2=-0.1)]
+    found = compare(cpu, gpu)
+    assert (found.equal, found.margin) == (1, pytest.approx(2.9))
+    assert "token 2 differs" in found.problem
+
+
+def test_equal_tokens_with_numbers_far_apart_are_a_fault() -> None:
+    found = compare([token(1, t1=-0.1, t2=-3.0)], [token(1, t1=-2.1, t2=-3.0)])
+    assert "differ by 2" in found.problem
+
+
+def test_a_wrong_token_with_small_errors_is_a_fault() -> None:
+    cpu = [token(1, t1=-0.1, t2=-3.0)]
+    gpu = [token(7, t1=-0.1, t2=-3.0, t7=-0.05)]
+    assert "token 1 differs" in compare(cpu, gpu).problem
+
+
+def test_numbers_that_are_none_are_a_fault() -> None:
+    row = {"id": 1, "logprob": None, "top_logprobs": [{"id": 1, "logprob": None}]}
+    answer = read_answer(json.dumps({"completion_probabilities": [row]}))
+    assert math.isnan(answer[0].choices[1])
+    found = compare([token(1, t1=-0.1)], answer)
+    assert "not numbers" in found.problem
+
+
+def test_reports_of_several_runs_are_added_up() -> None:
+    text = "mmvq\tk\t2\t20\t640\t0.5\nmmvq\tk\t1\t1\t32\t0.25\nbroken line\n"
+    (ran,) = report.read(text)
+    assert (ran.launches, ran.blocks, ran.threads, ran.seconds) == (3, 21, 672, 0.75)
+
+
+def test_a_gpu_is_found_whatever_its_spelling() -> None:
+    assert gpus.find("gtx1060").name == "GTX 1060"
+    with pytest.raises(UsageError, match="no emulated GPU is called 'GTX 1061'") as error:
+        gpus.find("GTX 1061")
+    assert "GTX 1060" in str(error.value.fix)
+
+
+def test_the_runtime_reads_every_key_that_is_written(pytestconfig: pytest.Config) -> None:
+    text = (pytestconfig.rootpath / "toolchain" / "emulator" / "device.c").read_text()
+    for pair in gpus.find("GTX 1060").words().split(";"):
+        assert f'strcmp(key, "{pair.split("=")[0]}")' in text

@@ -1,0 +1,97 @@
+"""The GPUs that can be emulated: their limits and rates, from ``emulated-gpus.toml``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from qbuild import resources
+from qbuild.errors import UsageError
+
+FILE: Final = "emulated-gpus.toml"
+VARIABLE: Final = "QBUILD_EMULATED_GPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU.
+
+    Args:
+        name: As people call it.
+        cc: Compute capability, e.g. ``6.1``.
+        sms: Multiprocessors.
+        memory: MiB of the card.
+        shared: KiB of shared memory that a block always may use.
+        optin: KiB that it may use on request.
+        sm_shared: KiB of a multiprocessor.
+        threads: Resident threads of a multiprocessor.
+        blocks: Resident blocks of a multiprocessor.
+        clock: MHz, boost.
+        memory_clock: MHz, as the driver reports it (half the data rate of GDDR5 and HBM2).
+        bus: Bits of the memory bus.
+        l2: KiB of cache.
+        fma_per_clock: Fused multiply-adds of 32 bits per multiprocessor and clock.
+    """
+
+    name: str
+    cc: str
+    sms: int
+    memory: int
+    shared: int
+    optin: int
+    sm_shared: int
+    threads: int
+    blocks: int
+    clock: int
+    memory_clock: int
+    bus: int
+    l2: int
+    fma_per_clock: int
+
+    @property
+    def arch(self) -> str:
+        """The compute capability without its dot."""
+        return self.cc.replace(".", "")
+
+    def words(self) -> str:
+        """Return the description that the runtime reads."""
+        keys = (
+            "name", "cc", "sms", "memory", "shared", "optin", "sm_shared", "threads", "blocks",
+            "clock", "memory_clock", "bus", "l2",
+        )  # fmt: skip
+        return ";".join(f"{key}={getattr(self, key)}" for key in keys)
+
+
+@cache
+def known() -> Mapping[str, Gpu]:
+    """Return name → GPU of all that can be emulated."""
+    return {row["name"]: Gpu(**row) for row in resources.read_table(FILE)["gpu"]}
+
+
+def find(name: str) -> Gpu:
+    """Return a GPU by name; case and blanks do not matter.
+
+    Raises:
+        UsageError: It is none that can be emulated.
+    """
+    plain = {_plain(each): gpu for each, gpu in known().items()}
+    if _plain(name) in plain:
+        return plain[_plain(name)]
+    near = difflib.get_close_matches(_plain(name), plain, n=1)
+    raise UsageError(
+        f"no emulated GPU is called {name!r}",
+        fix=(f"did you mean {plain[near[0]].name!r}? " if near else "")
+        + f"There are {', '.join(known())}",
+    )
+
+
+def _plain(name: str) -> str:
+    return "".join(name.upper().split())
+
+
+def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Return the environment that makes the runtime these GPUs, in this order."""
+    return {VARIABLE: "|".join(gpu.words() for gpu in gpus)}

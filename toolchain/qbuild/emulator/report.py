@@ -1,0 +1,58 @@
+"""What a run on the emulated GPU leaves: which kernels ran, how often, how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A kernel that ran.
+
+    Args:
+        unit: Its compiled unit.
+        kernel: Its mangled name.
+        launches: How often it was launched.
+        blocks: Blocks of all launches.
+        threads: Threads of all launches.
+        seconds: Time on the CPU, which says nothing about a GPU.
+    """
+
+    unit: str
+    kernel: str
+    launches: int
+    blocks: int
+    threads: int
+    seconds: float
+
+
+def read(text: str) -> tuple[Ran, ...]:
+    """Read the report that ``QBUILD_EMULATOR_REPORT`` names; runs that append are added up."""
+    found: dict[tuple[str, str], Ran] = {}
+    for fields in _rows(text):
+        unit, kernel = fields[0], fields[1]
+        before = found.get((unit, kernel))
+        numbers = [int(field) for field in fields[2:5]]
+        if before is not None:
+            numbers = [
+                before.launches + numbers[0],
+                before.blocks + numbers[1],
+                before.threads + numbers[2],
+            ]
+        found[unit, kernel] = Ran(
+            unit=unit,
+            kernel=kernel,
+            launches=numbers[0],
+            blocks=numbers[1],
+            threads=numbers[2],
+            seconds=float(fields[5]) + (before.seconds if before else 0.0),
+        )
+    return tuple(found.values())
+
+
+def _rows(text: str) -> Iterable[list[str]]:
+    for line in text.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 6:
+            yield fields

@@ -1,0 +1,420 @@
+"""The steps of the emulated GPU: device IR, retargeted units, the library of kernels, tests.
+
+Outside the default plan: nothing here is part of a zip. What these steps make holds code of
+NVIDIA's headers and libdevice; it stays in the local store, never in a bundle, a remote cache or
+a CI artifact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from qbuild.emulator import make, retarget
+from qbuild.emulator.table import FILE as TABLE_FILE
+from qbuild.emulator.table import table
+from qbuild.errors import CompileError, ToolchainError
+from qbuild.process import run_logged
+from qbuild.resources import data_dir
+from qbuild.steps.base import Step
+from qbuild.steps.builder import Builder
+from qbuild.steps.configure import configure
+from qbuild.steps.ensure import ensure
+from qbuild.steps.plan import Plan
+from qbuild.steps.work import Work, lay_out
+from qbuild.store import Entry, remove_tree, step_key
+from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER
+
+IR: Final = "device-ir"
+UNIT: Final = "emulated-unit"
+KERNELS: Final = "emulated-kernels"
+TESTS: Final = "emulated-tests"
+INDEX: Final = "emulated-zip"
+
+_DROPPED: Final = ("-MT", "-MF", "-o")
+_LEFT_OUT: Final = "no-tensor-cores"
+"""The unit whose kernels are never launched: stubs that only say so."""
+
+TEST_OBJECT: Final = "tests/CMakeFiles/test-backend-ops.dir/test-backend-ops.cpp.o"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """One compiled unit of ggml-cuda.
+
+    Args:
+        name: Its file's, without suffix.
+        command: How its device IR is made, but for the output.
+        sources: The files that it names, for the key.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    sources: tuple[Path, ...]
+
+
+def _step(kind: str, inputs: Mapping[str, Any], label: str) -> Step:
+    return Step(kind=kind, label=label, key=step_key(kind, inputs), inputs=inputs)
+
+
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """Return one sha256 over the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        data = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def code_digest() -> str:
+    """Return one sha256 over everything of ours that makes kernels run: C, table, rewriting."""
+    package = Path(retarget.__file__).parent
+    own = [path for path in sorted(make.sources().iterdir()) if path.suffix in (".c", ".h", ".map")]
+    return digest_of_files([*own, data_dir() / TABLE_FILE, *sorted(package.glob("*.py"))])
+
+
+def kernels_step(plan: Plan) -> Step:
+    """Return the step that makes a recipe's library of kernels and the runtime beside it.
+
+    Raises:
+        ToolchainError: The recipe has no CUDA kernels that clang compiles.
+    """
+    if plan.toolchain.name != "clang-cuda":
+        raise ToolchainError(
+            "the emulated GPU runs what the clang-cuda toolchain compiles",
+            where=f"recipe {plan.recipe.name}: toolchain.name",
+            fix="use a recipe with clang-cuda, e.g. gtx1060",
+        )
+    configured = plan["configure"].inputs
+    inputs = {
+        "format": make.FORMAT,
+        "patch": plan["patch"].key,
+        "tree": plan[CUDA_TREE].key,
+        "layout": configured["layout"],
+        "cache": {k: v for k, v in configured["cache"].items() if "UI" not in k},
+        "code": code_digest(),
+    }
+    return _step(KERNELS, inputs, "emulated kernels")
+
+
+def kernels(builder: Builder) -> Entry:
+    """Return the library of kernels (``files/``) of a builder's plan, made when it is missing."""
+    step = kernels_step(builder.plan)
+    return ensure(
+        step,
+        lambda dest: _make_kernels(builder, dest),
+        builder.store,
+        builder.reporter,
+        builder.record,
+    )
+
+
+def kit_of(builder: Builder) -> make.Kit:
+    """Return the compilers and headers of a plan."""
+    target = builder.plan.recipe.target.os
+    zig = builder.unpacked("ziglang") / "ziglang" / "zig"
+    headers = builder.result(CUDA_TREE).path / "tree" / "include"
+    cache = builder.store.root / "cache" / "zig"
+    cache.mkdir(parents=True, exist_ok=True)
+    return make.Kit(zig=zig, target=target, cache=cache, headers=headers)
+
+
+@contextlib.contextmanager
+def _configured(builder: Builder) -> Iterator[Work]:
+    """Give a configured build tree of its own, in which nothing need have been compiled.
+
+    A build that goes on in the recipe's is not disturbed.
+    """
+    key = step_key("configured", builder.plan["configure"].inputs)
+    folder = builder.store.work_path(key)
+    with builder.store.lock("work", key, builder.reporter):
+        work = lay_out(builder, folder)
+        configure(builder, work)
+        yield work
+        builder.store.discard(folder)
+
+
+def _make_kernels(builder: Builder, dest: Path) -> Mapping[str, Any]:
+    kit = kit_of(builder)
+    files = dest / "files"
+    files.mkdir(parents=True)
+    scratch = dest / "scratch"
+    scratch.mkdir()
+    made: dict[str, Entry] = {}
+    with _configured(builder) as work:
+        units = read_units(work.folder, work.tools["ninja"])
+        source = _source_digest(work.folder / "src")
+        with builder.reporter.task("emulated kernels", total=len(units)) as task:
+            for done, unit in enumerate(units):
+                task.update(done=done, note=unit.name)
+                made[unit.name] = _unit(builder, kit, unit, work, source)
+            task.update(done=len(units))
+    names = [name for name in made if made[name].facts["kernels"]]
+    (scratch / "units.h").write_text(make.units_header(names), encoding="ascii")
+    library = files / make.KERNELS[kit.target]
+    objects = [made[name].path / "unit.o" for name in names]
+    make.run(
+        make.kernels_command(kit, objects, scratch, library), kit, cwd=scratch, what=library.name
+    )
+    for name, command in make.runtime_commands(kit, files).items():
+        make.run(command, kit, cwd=scratch, what=name)
+    remove_tree(scratch)
+    return {
+        "target": kit.target,
+        "units": {name: made[name].facts["kernels"] for name in names},
+        "limits": {name: made[name].facts["limits"] for name in names},
+    }
+
+
+def read_units(work: Path, ninja: Path) -> list[Unit]:
+    """Return the units of ggml-cuda with the commands that a configured build has for them.
+
+    Raises:
+        CompileError: ninja does not tell.
+    """
+    ran = subprocess.run(
+        [str(ninja), "-C", str(work / "build"), "-t", "compdb"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode != 0:
+        raise CompileError(f"ninja does not tell its commands: {ran.stderr.strip()[:200]}")
+    found = []
+    for edge in json.loads(ran.stdout):
+        file = Path(edge["file"])
+        if file.suffix != ".cu" or "ggml-cuda" not in edge["output"]:
+            continue
+        words = shlex.split(edge["command"])
+        while not words[0].endswith("clang-cuda"):
+            del words[0]  # a compiler cache
+        for flag in _DROPPED:
+            at = words.index(flag)
+            del words[at : at + 2]
+        words = [word for word in words if word not in ("-MD", "-c")]
+        if file.stem != _LEFT_OUT:
+            found.append(Unit(name=file.stem, command=tuple(words), sources=(file,)))
+    if not found:
+        raise CompileError("the build has no .cu files", where=str(work))
+    return found
+
+
+def _source_digest(src: Path) -> str:
+    """Return one sha256 over what units include: ggml's headers and the CUDA backend."""
+    folders = (src / "ggml" / "include", src / "ggml" / "src" / "ggml-cuda", src / "ggml" / "src")
+    digest = hashlib.sha256()
+    for folder in folders:
+        inside = folder.rglob("*") if folder.name == "ggml-cuda" else folder.glob("*.h")
+        for path in sorted(path for path in inside if path.is_file()):
+            data = path.read_bytes()
+            digest.update(f"{path.relative_to(src).as_posix()}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def _unit(builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str) -> Entry:
+    """Return a unit's object for the host, from its IR."""
+    plan, folder = builder.plan, str(work.folder)
+    plain = [word.replace(folder, "@work@") for word in unit.command]
+    text = unit.sources[0].read_text(encoding="utf-8").replace(folder, "@work@")
+    inputs: dict[str, Any] = {
+        "tree": plan[CUDA_TREE].key,
+        "layout": plan["configure"].inputs["layout"]["wrappers"][CUDA_WRAPPER],
+        "source": source,
+        "command": [word for word in plain if not word.startswith("-DGGML_CUDA_CLANG_ID")],
+        "text": text,
+    }
+    ir = ensure(
+        _step(IR, inputs, f"device IR of {unit.name}"),
+        lambda dest: _make_ir(unit, work, dest),
+        builder.store,
+        builder.reporter,
+        builder.record,
+    )
+    code = digest_of_files(
+        [
+            make.sources() / "kernel.h",
+            make.sources() / "intrinsics.c",
+            data_dir() / TABLE_FILE,
+            Path(retarget.__file__),
+        ]
+    )
+    made = {"ir": ir.key, "code": code, "target": kit.target, "format": make.FORMAT}
+    return ensure(
+        _step(UNIT, made, f"kernels of {unit.name}"),
+        lambda dest: _make_unit(kit, unit.name, ir.path, dest),
+        builder.store,
+        builder.reporter,
+        builder.record,
+    )
+
+
+def _make_ir(unit: Unit, work: Work, dest: Path) -> Mapping[str, Any]:
+    out = dest / "unit.ll"
+    command = [*unit.command, "--cuda-device-only", "-emit-llvm", "-S", "-o", str(out)]
+    log = work.folder / "device-ir.log"
+    lines: list[str] = []
+    folder = work.folder / "build"
+    status = run_logged(command, cwd=folder, env=work.env, log=log, on_line=lines.append)
+    if status != 0 or not out.is_file():
+        raise CompileError(
+            f"no device IR of {unit.name}: {lines[-1] if lines else f'exit code {status}'}",
+            where=f"full log: {log}",
+        )
+    with gzip.GzipFile(dest / "unit.ll.gz", "wb", compresslevel=3, mtime=0) as packed:
+        packed.write(out.read_bytes())
+    out.unlink()
+    return {"unit": unit.name}
+
+
+def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path) -> Mapping[str, Any]:
+    text = gzip.decompress((ir / "unit.ll.gz").read_bytes()).decode("utf-8")
+    made = retarget.retarget(text, name, table())
+    rewritten, intrinsics = dest / "unit.ll", dest / make.INTRINSICS
+    rewritten.write_text(made.text, encoding="utf-8")
+    make.run(make.intrinsics_command(kit, intrinsics), kit, cwd=dest, what="intrinsics.c")
+    command = make.unit_command(kit, rewritten, intrinsics, dest / "unit.o")
+    make.run(command, kit, cwd=dest, what=f"unit {name}")
+    for path in (rewritten, intrinsics, dest / "emulator.log"):
+        path.unlink(missing_ok=True)
+    return {
+        "kernels": [kernel.name for kernel in made.kernels],
+        "limits": {
+            kernel.name: [kernel.max_threads, kernel.shared_size] for kernel in made.kernels
+        },
+    }
+
+
+# -- a zip's kernels ---------------------------------------------------------------------
+
+
+def index_step(kernels_key: str, digests: Sequence[str]) -> Step:
+    """Return the step that ties a library of kernels to the fat binaries of one build."""
+    inputs = {"format": 1, "kernels": kernels_key, "fat_binaries": list(digests)}
+    return _step(INDEX, inputs, "kernels of the zip")
+
+
+def tie(builder: Builder, made: Entry) -> Entry:
+    """Tie kernels to the machine code of a builder's finished bundle.
+
+    A fat binary belongs to the unit that has the very same kernels. Both were compiled from one
+    source, with the same flags, by the same clang.
+
+    Raises:
+        CompileError: A fat binary of the bundle has no unit.
+    """
+    from qbuild.binary import fatbin
+
+    name = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}[builder.plan.recipe.target.os]
+    library = next(iter(sorted(builder.result("stage").path.rglob(name))), None)
+    if library is None:
+        raise CompileError(f"the bundle has no {name}", where=str(builder.result("stage").path))
+    data = library.read_bytes()
+    digests = fatbin.container_digests(data)
+    held: dict[int, frozenset[str]] = {}
+    for entry in fatbin.read_fatbin_data(data).entries:
+        names = fatbin.kernels(data, entry)
+        held[entry.container] = held.get(entry.container, frozenset()) | frozenset(names or ())
+    units = {frozenset(names): unit for unit, names in made.facts["units"].items()}
+    tied: dict[str, str] = {}
+    for number, digest in enumerate(digests):
+        unit = units.get(held.get(number, frozenset()))
+        if unit is not None:
+            tied[digest] = unit
+        elif held.get(number) and not _only_stubs(held[number]):
+            raise CompileError(
+                f"fat binary {digest[:12]} of {name} holds other kernels than any unit's device IR",
+                where=", ".join(sorted(held[number])[:3]),
+                fix="this is a fault of qbuild; please report it",
+            )
+    step = index_step(made.key, digests)
+
+    def make_index(dest: Path) -> Mapping[str, Any]:
+        by_unit: dict[str, list[str]] = {}
+        for digest, unit in tied.items():
+            by_unit.setdefault(unit, []).append(digest)
+        make.write_index(dest / make.KERNELS[builder.plan.recipe.target.os], by_unit)
+        return {"fat_binaries": tied, "kernels": made.key, "units": made.facts["units"]}
+
+    return ensure(step, make_index, builder.store, builder.reporter, builder.record)
+
+
+def _only_stubs(names: frozenset[str]) -> bool:
+    """Say whether these are kernels for tensor cores that a build for older GPUs left out."""
+    return all(
+        "mul_mat_f" in name or "flash_attn_ext_f16" in name or "flash_attn_m" in name
+        for name in names
+    )
+
+
+# -- test programs -----------------------------------------------------------------------
+
+
+def test_targets() -> tuple[str, ...]:
+    """Return what ninja builds for a test run on the emulated GPU."""
+    return (TEST_OBJECT, "ggml")
+
+
+def tests(builder: Builder) -> Entry:
+    """Return ``bin/test-backend-ops`` and ggml's libraries, compiled without device code.
+
+    The test needs ggml alone; upstream's target links all of llama.cpp to it.
+    """
+    plan = builder.plan
+    inputs = {"format": 1, "compile": plan["compile"].key}
+
+    def make_tests(dest: Path) -> Mapping[str, Any]:
+        def link(work: Path, tools: Mapping[str, Path], env: Mapping[str, str]) -> None:  # noqa: ARG001
+            bins = work / "build" / "bin"
+            program = bins / "test-backend-ops"
+            command = [
+                str(work / "tools" / "c++"), "-O2", "-s", str(work / "build" / TEST_OBJECT),
+                str(bins / "libggml.so"), str(bins / "libggml-base.so"),
+                "-Wl,-rpath,$ORIGIN", "-o", str(program),
+            ]  # fmt: skip
+            log = work / "link.log"
+            if run_logged(command, cwd=bins, env=env, log=log) != 0:
+                raise CompileError("test-backend-ops does not link", where=f"full log: {log}")
+            _copy(bins, dest / "bin")
+
+        builder.after_compile = link
+        remove_tree(builder.store.entry_path("compile", plan["compile"].key))
+        builder.result("compile")
+        return {}
+
+    return ensure(
+        _step(TESTS, inputs, "test programs"),
+        make_tests,
+        builder.store,
+        builder.reporter,
+        builder.record,
+    )
+
+
+def _copy(source: Path, dest: Path) -> None:
+    import shutil
+
+    shutil.copytree(source, dest, symlinks=True)
+
+
+def put_together(folder: Path, kernels: Path, binaries: Path) -> None:
+    """Fill a folder with programs and, where NVIDIA's libraries would be, the emulated GPU's."""
+    for place in (binaries, kernels):
+        for path in sorted(place.iterdir()):
+            target = folder / path.name
+            if target.is_symlink() or target.exists():
+                target.unlink()
+            target.symlink_to(path.resolve())
+
+
+def coverage(entry: Entry, ran: Sequence[tuple[str, str]]) -> tuple[int, int]:
+    """Return how many of how many kernels ran, counted by (unit, kernel)."""
+    every = {(unit, name) for unit, names in entry.facts["units"].items() for name in names}
+    return len(every & set(ran)), len(every)

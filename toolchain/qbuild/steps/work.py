@@ -1,0 +1,115 @@
+"""The work folder of an unfinished build: source, wrappers, toolchain, environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from qbuild import host
+from qbuild.errors import StoreError
+from qbuild.steps.pinned import program
+from qbuild.store import link_tree, remove_tree, same_files, write_atomically
+from qbuild.toolchains.base import CUDA_TREE, Prepared, WorkTree
+
+if TYPE_CHECKING:
+    from qbuild.steps.builder import Builder
+
+_MARGIN: Final = 1 << 30
+"""Bytes that must stay free on the store's disk while a build tree grows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A work folder that is ready for CMake.
+
+    Args:
+        folder: Where ``src`` and ``build`` lie.
+        prepared: The toolchain.
+        tools: ``cmake`` and ``ninja`` → program.
+        env: The whole environment of configure and compile: nothing of the user's.
+        log: File that gets all output.
+    """
+
+    folder: Path
+    prepared: Prepared
+    tools: Mapping[str, Path]
+    env: Mapping[str, str]
+    log: Path
+
+
+def lay_out(build: Builder, folder: Path) -> Work:
+    """Lay out a work folder, or take it as an interrupted run left it.
+
+    Raises:
+        StoreError: The disk is too full for a build tree.
+    """
+    _check_space(build, folder)
+    plan = build.plan
+    unpacked = build.all_unpacked()
+    if plan.find(CUDA_TREE) is not None:
+        unpacked[CUDA_TREE] = build.result(CUDA_TREE).path / "tree"
+    _link_source(build, folder)
+    cache = build.store.root / "cache"
+    prepared = plan.toolchain.prepare(WorkTree(unpacked=unpacked, work=folder, cache_dir=cache))
+    return Work(
+        folder=folder,
+        prepared=prepared,
+        tools={name: program(unpacked[name], name) for name in ("cmake", "ninja")},
+        env=_environment(build, prepared, folder),
+        log=folder / "build.log",
+    )
+
+
+def _link_source(build: Builder, folder: Path) -> None:
+    """Fill ``src``, or keep it and what was built of it if it still holds what it should.
+
+    An unfinished tree may be days old, and may hold what an entry held that was damaged: its
+    files are hashed, as everything is that goes into a zip.
+    """
+    patched = build.result("patch")
+    parts = [(patched, "", patched.path / "tree")]
+    for kind in build.plan.feeding():
+        entry = build.result(kind.kind)
+        parts += [(entry, place, path) for place, path in kind.in_source(entry).items()]
+    marker = folder / "src.complete"
+    feeding = [build.plan[kind.kind].key for kind in build.plan.feeding()]
+    stamp = build.plan["patch"].key + "".join(feeding)
+    if marker.exists() and marker.read_text(encoding="utf-8") == stamp:
+        if all(same_files(entry, path, folder / "src" / place) for entry, place, path in parts):
+            return
+        build.reporter.warn("the unfinished build's source was damaged; building from the start")
+    remove_tree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Links, not copies: a build only reads its source, and a file that it changed after all would
+    # show as damage of the store's entry the next time.
+    for _, place, path in parts:
+        link_tree(path, folder / "src" / place)
+    write_atomically(marker, stamp.encode())
+
+
+def _environment(build: Builder, prepared: Prepared, folder: Path) -> dict[str, str]:
+    env = {
+        "PATH": host.search_path(),
+        "HOME": str(folder),
+        "TMPDIR": str(folder / "tmp"),
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        **prepared.env,
+    }
+    (folder / "tmp").mkdir(exist_ok=True)
+    env |= host.needed_variables(env["TMPDIR"])
+    return env | build.objects.environment(folder)
+
+
+def _check_space(build: Builder, folder: Path) -> None:
+    root = build.store.root
+    root.mkdir(parents=True, exist_ok=True)
+    free = host.free_disk(str(root))
+    if free < _MARGIN and not folder.exists():
+        raise StoreError(
+            f"{free / 1e9:.1f} GB are free; a build tree needs {_MARGIN / 1e9:.1f} GB",
+            where=str(root),
+            fix="free some space, or choose another disk with --store",
+        )

@@ -1,0 +1,303 @@
+"""Runs a finished zip's own host code and kernels on an emulated GPU.
+
+The zip's ``ggml-cuda`` finds our CUDA runtime where NVIDIA's would be; its kernels are the same
+device IR that ptxas got, compiled for the CPU, and are found by the sha256 of the fat binaries.
+What that does not prove: ptxas' machine code, NVPTX code generation, the driver, speed. Nothing
+is fetched and nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from qbuild import host
+from qbuild.binary.fatbin import container_digests
+from qbuild.binary.zip_reader import open_zip
+from qbuild.console import Reporter
+from qbuild.emulator import gpus, make, report
+from qbuild.emulator.gpus import Gpu
+from qbuild.errors import VerifyError
+from qbuild.store import Entry, Store
+from qbuild.verify import tiny_gguf, tokens
+from qbuild.verify.runners import Runner, plan_for
+from qbuild.verify.trials import Programs
+from qbuild.verify.verdict import Check, judge, not_run, passed
+
+_ID: Final = "emulated"
+_INDEX: Final = "emulated-zip"
+_KERNELS: Final = "emulated-kernels"
+_BACKEND: Final = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}
+_NVIDIA: Final = ("cudart", "libcudart", "cublas", "libcublas")
+_SECONDS: Final = 1800.0
+_TOKENS: Final = 16
+_PROMPT: Final = "The capital of France is"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One way to start the server.
+
+    Args:
+        name: For the check's id.
+        flags: Its options, given on both backends.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+
+
+SETTINGS: Final = (
+    Setting(name="f16", flags=("-fa", "on")),
+    Setting(name="no-flash-attention", flags=("-fa", "off")),
+    Setting(name="q8_0", flags=("-fa", "on", "-ctk", "q8_0", "-ctv", "q8_0")),
+    Setting(name="q4_0", flags=("-fa", "on", "-ctk", "q4_0", "-ctv", "q4_0")),
+)
+TWO_DEVICES: Final = (
+    Setting(name="split-layer", flags=("-fa", "on", "-sm", "layer")),
+    Setting(name="split-row", flags=("-fa", "on", "-sm", "row")),
+)
+
+
+def emulate_zip(
+    path: Path,
+    devices: Sequence[Gpu],
+    *,
+    home: Store,
+    models: Sequence[Path] = (),
+    reporter: Reporter,
+) -> tuple[Check, ...]:
+    """Run what is in a zip on emulated GPUs.
+
+    Args:
+        path: A zip that :func:`qbuild.verify.verify_zip` accepted.
+        devices: The GPUs, in the order of their numbers.
+        home: The store that may hold the zip's kernels.
+        models: GGUF files whose tokens are compared, besides the tiny model of qbuild's own.
+        reporter: Where progress goes.
+
+    Raises:
+        VerifyError: The sandbox or Wine does not work.
+        ArchiveError: The zip is damaged.
+    """
+    from qbuild.verify.static import read_bundle, scratch_folder
+    from qbuild.verify.structure import unpack
+
+    title = "its kernels are prepared for the emulated GPU"
+    with open_zip(path) as view, scratch_folder() as scratch:
+        total = sum(view.member(name).size for name in view.names)
+        with reporter.task("unpack", total=total, unit="bytes") as task:
+            unpacked = unpack(view, scratch / "files", task)
+        bundle = read_bundle(path.name, unpacked)
+        system = bundle.target_os
+        library = next(iter(sorted(unpacked.root.rglob(_BACKEND.get(system, "?")))), None)
+        if library is None:
+            return (not_run(f"{_ID}.kernels", title, "this bundle has no CUDA backend"),)
+        digests = container_digests(library.read_bytes())
+        found = find_kernels(home, digests)
+        if found is None:
+            recipe = bundle.manifest.recipe if bundle.manifest else "RECIPE"
+            command = f"qbuild build {recipe} --os {system} --emulator"
+            return (not_run(f"{_ID}.kernels", title, f"not in the store; make them: {command}"),)
+        index, kernels = found
+        count = sum(len(names) for names in index.facts["units"].values())
+        known = passed(
+            f"{_ID}.kernels",
+            title,
+            f"{len(index.facts['fat_binaries'])} fat binaries, {count} kernels",
+        )
+        put_runtime(library.parent, index, kernels)
+        plan = plan_for(
+            target_os=system,
+            cpu_level=str((bundle.manifest.target if bundle.manifest else {}).get("cpu", "")),
+            isa=(),
+            qemu_cpu="",
+            host_os=host.system(),
+            scratch=scratch,
+            cache_dir=home.root / "cache",
+        )
+        runner = next((each for each in plan.runners if each.id in ("native", "wine")), None)
+        if runner is None:
+            why = plan.missing[0].details if plan.missing else ()
+            return (known, not_run(f"{_ID}.run", "runs on the emulated GPU", *why))
+        ran = _Run(unpacked.root, scratch, system, runner, devices, reporter)
+        ran.install_driver(kernels)
+        return (known, *ran.checks(models), ran.coverage(count))
+
+
+def find_kernels(home: Store, digests: Sequence[str]) -> tuple[Entry, Entry] | None:
+    """Return index and kernels for a zip's fat binaries, or nothing when the store lacks them.
+
+    The newest kernels win: they may be of another version of the emulator.
+    """
+    folder = home.root / _INDEX
+    entries = (
+        sorted(folder.iterdir(), key=lambda each: -each.stat().st_mtime) if folder.is_dir() else []
+    )
+    for place in entries:
+        index = home.find(_INDEX, place.name)
+        if index is None or list(index.inputs.get("fat_binaries", ())) != list(digests):
+            continue
+        kernels = home.find(_KERNELS, str(index.facts.get("kernels")))
+        if kernels is not None and home.damage(index) is None and home.damage(kernels) is None:
+            return index, kernels
+    return None
+
+
+def put_runtime(folder: Path, index: Entry, kernels: Entry) -> None:
+    """Put the emulated GPU's libraries where NVIDIA's lie in an unpacked bundle."""
+    for path in folder.iterdir():
+        if path.name.startswith(_NVIDIA):
+            path.unlink()
+    for source in (kernels.path / "files", index.path):
+        for path in source.iterdir():
+            if path.is_file() and path.name != "entry.json":
+                shutil.copyfile(path, folder / path.name)
+
+
+class _Run:
+    """One unpacked bundle and how it is started."""
+
+    def __init__(
+        self,
+        root: Path,
+        scratch: Path,
+        system: str,
+        runner: Runner,
+        devices: Sequence[Gpu],
+        reporter: Reporter,
+    ) -> None:
+        self.report = scratch / "emulated.tsv"
+        self.devices = devices
+        self.reporter = reporter
+        self.system = system
+        written = f"Z:{self.report}" if system == "windows" else str(self.report)
+        env = {**runner.env, **gpus.environment(devices), "QBUILD_EMULATOR_REPORT": written}
+        if system == "windows":
+            overrides = env.get("WINEDLLOVERRIDES", "")
+            env["WINEDLLOVERRIDES"] = f"{overrides};nvcuda=n" if overrides else "nvcuda=n"
+        slow = _SECONDS / 60
+        self.runner = replace(runner, env=env, slowdown=slow, memory=12 << 30)
+        self.programs = Programs(
+            root=root.resolve(),
+            suffix=".exe" if system == "windows" else "",
+            model=tiny_gguf.write(scratch / "tiny.gguf"),
+            scratch=scratch,
+        )
+
+    def install_driver(self, kernels: Entry) -> None:
+        """Put the driver's library where an installer would: it is looked for only there."""
+        if self.system != "windows":
+            return
+        system32 = Path(self.runner.env["WINEPREFIX"]) / "drive_c" / "windows" / "system32"
+        target = system32 / make.DRIVER["windows"]
+        target.unlink(missing_ok=True)
+        shutil.copyfile(kernels.path / "files" / make.DRIVER["windows"], target)
+
+    def checks(self, models: Sequence[Path]) -> Iterator[Check]:
+        """Run everything."""
+        yield self._lists()
+        settings = [*SETTINGS, *(TWO_DEVICES if len(self.devices) > 1 else ())]
+        every = [(self.programs.model, "\n", setting) for setting in settings]
+        every += [(model, _PROMPT, setting) for model in models for setting in settings]
+        with self.reporter.task("emulated GPU", total=len(every)) as task:
+            for done, (model, prompt, setting) in enumerate(every):
+                task.update(done=done, note=f"{model.name} {setting.name}")
+                yield self._tokens(model, prompt, setting)
+            task.update(done=len(every))
+
+    def _lists(self) -> Check:
+        started = time.monotonic()
+        program = self.programs.find("llama-cli") or self.programs.find("llama-server")
+        title = "lists the emulated GPU"
+        if program is None:
+            return not_run(f"{_ID}.devices", title, "there is no llama-cli in this bundle")
+        ran = self.programs.execute(self.runner, [str(program), "--list-devices"])
+        problems = []
+        lines = [line.strip() for line in ran.stdout.splitlines() if "(emulated)" in line]
+        if not ran.ok:
+            problems.append(f"{program.name} --list-devices {ran.how()}")
+        elif len(lines) != len(self.devices):
+            problems.append(f"it lists {len(lines)} devices, not {len(self.devices)}")
+        seconds = time.monotonic() - started
+        return judge(f"{_ID}.devices", title, problems, *lines, seconds=seconds)
+
+    def _tokens(self, model: Path, prompt: str, setting: Setting) -> Check:
+        started = time.monotonic()
+        id = f"{_ID}.{model.stem}.{setting.name}"
+        title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
+        try:
+            cpu = self._ask(model, prompt, (*setting.flags[:6], "--device", "none"))
+            gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"))
+        except VerifyError as error:
+            return judge(id, title, [error.what], seconds=time.monotonic() - started)
+        both = tokens.compare(cpu, gpu)
+        seen = (
+            f"{both.equal} of {both.total} tokens equal, log-probabilities within {both.error:.2g}"
+        )
+        seconds = time.monotonic() - started
+        return judge(id, title, [both.problem] if both.problem else [], seen, seconds=seconds)
+
+    def _ask(self, model: Path, prompt: str, flags: Sequence[str]) -> tuple[tokens.Token, ...]:
+        program = self.programs.find("llama-server")
+        if program is None:
+            raise VerifyError("there is no llama-server in this bundle")
+        request: dict[str, Any] = {
+            "prompt": prompt,
+            "n_predict": _TOKENS,
+            "temperature": 0,
+            "n_probs": 5,
+            "cache_prompt": False,
+        }
+        order = {
+            "argv": [
+                *self.runner.prefix, str(program), "--model", str(model), "--host", "127.0.0.1",
+                "--port", "{port}", "--parallel", "1", "--ctx-size", "256", "--offline",
+                "--no-warmup", "--threads", "2", "--poll", "0", *flags,
+            ],
+            "ready": "/health",
+            "seconds": _SECONDS / 2,
+            "request_seconds": _SECONDS / 2,
+            "requests": [["POST", "/completion", request]],
+        }  # fmt: skip
+        ran = self.programs.execute_probe(self.runner, order)
+        if not ran.ok:
+            raise VerifyError(f"{program.name} {ran.how()}")
+        return _answer(program.name, ran.stdout, ran.stderr)
+
+    def coverage(self, every: int) -> Check:
+        """Say how many kernels ran, and what that does not prove."""
+        title = "kernels that ran, emulated"
+        text = self.report.read_text(encoding="utf-8") if self.report.exists() else ""
+        ran = report.read(text)
+        if not ran:
+            return not_run(f"{_ID}.coverage", title, "no kernel ran")
+        names = " + ".join(gpu.name for gpu in self.devices)
+        return passed(
+            f"{_ID}.coverage",
+            title,
+            f"{len(ran)} of {every} kernels on {names}, against the bundle's own CPU backend",
+            "emulated, not validated: nothing is said of ptxas' machine code, NVPTX code "
+            "generation, the driver or speed",
+        )
+
+
+def _answer(program: str, stdout: str, stderr: str) -> tuple[tokens.Token, ...]:
+    import json
+
+    try:
+        result = json.loads(stdout)
+        problem = result["problem"]
+        if not problem:
+            answer = result["answers"][0]
+            if answer["status"] == 200:
+                return tokens.read_answer(answer["text"])
+            problem = f"/completion answers {answer['status']}: {answer['text'][:200]}"
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        problem = f"its answer is not what it should be ({type(error).__name__}: {error})"
+    said = [line for line in stderr.splitlines() if "emulated GPU:" in line or "error" in line]
+    raise VerifyError(f"{program}: {problem}" + (f"; {said[-1].strip()[:200]}" if said else ""))

@@ -1,0 +1,106 @@
+"""Compares what a server says on two backends: tokens, and how far its numbers are apart.
+
+CPU and GPU round differently, so equal text cannot be asked for everywhere. It is asked for
+wherever the CPU's margin between its first and its second choice is larger than the measured
+difference.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+NEAR: Final = 0.05
+"""A margin below which rounding may decide, also where no token before it was measured."""
+
+FAR: Final = 1.0
+"""A difference of log-probabilities that no rounding explains."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """One token that was generated greedily.
+
+    Args:
+        id: Its number.
+        choices: Number → log-probability of the likeliest tokens, itself included.
+    """
+
+    id: int
+    choices: dict[int, float]
+
+    @property
+    def margin(self) -> float:
+        """Log-probability between the first choice and the second."""
+        best = sorted(self.choices.values(), reverse=True)
+        return best[0] - best[1] if len(best) > 1 else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Two answers side by side.
+
+    Args:
+        equal: Tokens until the first that differs.
+        total: Tokens of the shorter answer.
+        error: Largest difference of a log-probability in the part that is equal.
+        margin: The CPU's margin at the first token that differs.
+    """
+
+    equal: int
+    total: int
+    error: float
+    margin: float
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, or ""."""
+        if math.isnan(self.error):
+            return "the GPU's numbers are not numbers"
+        if self.error > FAR:
+            return f"log-probabilities of equal tokens differ by {self.error:.3g}"
+        if self.equal < self.total and self.margin > max(self.error, NEAR):
+            return (
+                f"token {self.equal + 1} differs though the CPU prefers its own by "
+                f"{self.margin:.3f}; log-probabilities before it differ by {self.error:.3g} at most"
+            )
+        return ""
+
+
+def read_answer(text: str) -> tuple[Token, ...]:
+    """Read llama-server's answer to ``/completion`` with ``n_probs``.
+
+    Raises:
+        ValueError: It is none.
+    """
+    data = json.loads(text)
+    found = []
+    for row in data["completion_probabilities"]:
+        choices = {int(each["id"]): _number(each["logprob"]) for each in row["top_logprobs"]}
+        choices[int(row["id"])] = _number(row["logprob"])
+        found.append(Token(id=int(row["id"]), choices=choices))
+    return tuple(found)
+
+
+def _number(value: Any) -> float:
+    return float(value) if value is not None else math.nan
+
+
+def compare(cpu: Sequence[Token], gpu: Sequence[Token]) -> Compared:
+    """Compare two answers to one prompt."""
+    total, equal, error, margin = min(len(cpu), len(gpu)), 0, 0.0, 0.0
+    for mine, other in zip(cpu, gpu, strict=False):
+        if mine.id != other.id:
+            margin = mine.margin
+            break
+        # Unlikely tokens differ by more and decide nothing: only the CPU's first two count.
+        first = sorted(mine.choices, key=lambda each: mine.choices[each], reverse=True)[:2]
+        for each in first:
+            if each in other.choices:
+                difference = abs(mine.choices[each] - other.choices[each])
+                error = math.nan if math.isnan(difference) else max(error, difference)
+        equal += 1
+    return Compared(equal=equal, total=total, error=error, margin=margin)
