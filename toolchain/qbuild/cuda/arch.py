@@ -250,7 +250,9 @@ class Gpu:
         return f"{self.capability.major}{self.capability.minor}"
 
 
-_VENDOR: Final = re.compile(r"\b(nvidia|geforce|quadro|tesla|graphics|laptop|mobile|gpu)\b")
+_VENDOR: Final = re.compile(
+    r"\b(nvidia|geforce|quadro|tesla|graphics|laptop|mobile|gpu|pcie|sxm[0-9]?)\b"
+)
 
 
 def _plain(name: str) -> str:
@@ -274,13 +276,17 @@ def _gpus() -> dict[str, Gpu]:
     return found
 
 
+_CAPABILITY: Final = r"(?:(?:compute capability )?(?=[0-9]+\.)|sm_?)([0-9]{1,2})\.?([0-9])"
+"""``6.1``, ``compute capability 6.1``, ``sm61``, ``sm_61``."""
+
+
 def find_gpu(name: str) -> Gpu:
     """Return the GPU of that name, or of that compute capability ("6.1").
 
     Raises:
         RecipeError: There is none in the table; the message names near ones.
     """
-    if match := re.fullmatch(r"\s*([0-9]{1,2})\.([0-9])\s*", name):
+    if match := re.fullmatch(_CAPABILITY, name.strip()):
         capability = ComputeCapability(major=int(match[1]), minor=int(match[2]))
         return Gpu(name=f"compute capability {capability}", capability=capability)
     table = _gpus()

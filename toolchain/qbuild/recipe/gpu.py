@@ -1,8 +1,8 @@
 """A recipe for one GPU by its name: what changes in the recipe that it starts from.
 
-``--gpu "RTX 3060"`` sets ``cuda.gpu``. From that follow the architecture, and, unless a recipe's own
-file says ``cuda.gpu``, the name and the summary: the zip, its papers and its scripts then speak of
-that GPU and not of the one that the recipe underneath was written for.
+``--gpu "RTX 3060"`` sets ``cuda.gpu``. From that follow the architecture, and, unless a recipe's
+own file says ``cuda.gpu``, the name and the summary: the zip, its papers and its scripts then speak
+of that GPU and not of the one that the recipe underneath was written for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ _LEVELS: Final[Mapping[str, str]] = {
 
 
 def slug(name: str) -> str:
-    """Return a GPU's name as recipes and files spell it: ``RTX 4070 Ti`` → ``rtx4070-ti``."""
+    """Return a GPU's name as recipes and files spell it: ``RTX 4070 Ti`` → ``rtx4070-ti``.
+
+    One that is known by its compute capability alone (6.1) is ``sm61``.
+    """
+    if match := re.fullmatch(r"compute capability ([0-9]+)\.([0-9])", name):
+        return f"sm{match[1]}{match[2]}"
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return re.sub(r"^([a-z]+)-(?=[0-9])", r"\1", plain)
 
@@ -78,9 +83,7 @@ def resolve(merged: dict[str, Any], command_line: Mapping[str, Any]) -> None:
         cuda["gpu"] = ""  # the recipe is for this GPU: it is that recipe, unchanged
         return
     cuda["gpu"] = gpu.name
-    if "gpu" in named and "architectures" not in named:
-        cuda["architectures"] = [architecture(gpu.cmake)]
-    elif "architectures" not in cuda:
+    if ("gpu" in named and "architectures" not in named) or "architectures" not in cuda:
         cuda["architectures"] = [architecture(gpu.cmake)]
 
 
@@ -94,7 +97,7 @@ def names(recipe: Any, command_line: Mapping[str, Any]) -> dict[str, str]:
     named = command_line.get("cuda", {})
     if not recipe.cuda.gpu or "gpu" not in named:
         return {}
-    from qbuild.cuda.arch import find_gpu, architectures
+    from qbuild.cuda.arch import architectures, find_gpu
 
     gpu = find_gpu(recipe.cuda.gpu)
     family = architectures()[int(gpu.cmake)].family

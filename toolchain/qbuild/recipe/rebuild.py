@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from qbuild.errors import QbuildError
-from qbuild.recipe.model import Recipe
 from qbuild.recipe import gpu
 from qbuild.recipe.load import as_dict, known_recipes, load_recipe
+from qbuild.recipe.model import Recipe
 
 
 def recipe_words(recipe: Mapping[str, Any]) -> tuple[str, ...]:

@@ -153,6 +153,8 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
             chosen = rule
             break
         if rule.gpu or rule.name in ("laptop", "avx2", "baseline"):
+            if rule.name in notes.better:
+                continue  # the rule for its own GPU comes before the one for any
             notes.better.append(rule.name)
             notes.hints.append(f"recipe {rule.name} would fit once it exists: {rule.offer}")
     if chosen is None:
@@ -165,14 +167,24 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
     else:
         _explain(chosen, facts, level, usable, notes)
     notes.hints += _hints(facts, level, cards, chosen, available)
+    gpus = _gpus(usable) if chosen and chosen.any else ()
     return Recommendation(
-        recipe=chosen.name if chosen else None,
+        recipe=_base(chosen, gpus, available) if chosen else None,
         os=target,
         reasons=tuple(notes.reasons),
         hints=tuple(dict.fromkeys(notes.hints)),
         better=tuple(notes.better),
-        gpus=_gpus(usable) if chosen and chosen.any else (),
+        gpus=gpus,
     )
+
+
+def _base(chosen: Rule, gpus: tuple[str, ...], available: Collection[str]) -> str:
+    """Return the recipe underneath: for a GPU of servers it is the one for servers."""
+    from qbuild.recipe.gpu import base_of
+
+    if len(gpus) == 1 and (base := base_of(gpus[0])) in available:
+        return base
+    return chosen.name
 
 
 def _gpus(usable: list[_Card]) -> tuple[str, ...]:
