@@ -193,7 +193,7 @@ def test_refused_plans(name: str, overrides: list[str], host: str, what: str) ->
         (["GTX 1060", "rtx 3060"], ["61-real", "86-real"]),
         (["120"], ["120a-real"]),
         (["RTX 5090"], ["120a-real"]),
-        (["sm_61"], ["sm_61"]),
+        (["sm_61"], ["61-real"]),
     ],
 )
 def test_architectures_of_the_command_line(words: list[str], archs: list[str]) -> None:

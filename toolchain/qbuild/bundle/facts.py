@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qbuild.recipe.model import Recipe
+from qbuild.recipe.rebuild import label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +196,7 @@ class BundleFacts:
     def name(self) -> str:
         """Return the bundle's name: ``llama-<version>-<recipe>-<os>-<arch>``."""
         target = self.recipe.target
-        return f"llama-{self.source.label}-{self.recipe.name}-{target.os}-{target.arch}"
+        return f"llama-{self.source.label}-{label(self.recipe)}-{target.os}-{target.arch}"
 
 
 def canonical_json(data: Any) -> bytes:

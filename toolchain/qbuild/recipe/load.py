@@ -12,7 +12,7 @@ from typing import Any
 
 from qbuild import bounds, resources, toml
 from qbuild.errors import RecipeError, UsageError
-from qbuild.recipe import isa, launch
+from qbuild.recipe import gpu, isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
 from qbuild.recipe.toolchains import by_visual_studio, traits
@@ -162,11 +162,12 @@ def load_recipe(
         _merge(merged, command_line)
     _follow_runtime(merged)
     try:
+        gpu.resolve(merged, command_line)
         recipe: Recipe = build(Recipe, merged)
         _check(recipe, path)
     except KeyProblem as problem:
         raise _error(layers, problem) from None
-    return recipe
+    return dataclasses.replace(recipe, **gpu.names(recipe, command_line))
 
 
 def _follow_runtime(merged: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from qbuild.bundle.facts import (
 from qbuild.cuda.tree import HOST_WHEELS
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.lock import WheelPin
+from qbuild.recipe.rebuild import label
 from qbuild.recipe.toolchains import by_visual_studio
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.steps.configure import TOOLS
@@ -64,10 +65,11 @@ class BundleStep(Kind):
     def inputs(self, ask: Request, before: Before) -> Mapping[str, Any]:
         """Return the binaries, the recipe, and the code and tables that write bundles."""
         recipe = ask.recipe
+        system = f"{recipe.target.os}-{recipe.target.arch}"
         provided = ask.toolchain.provides()
         return {
             "stage": before["stage"].key,
-            "zip": f"llama-{ask.version}-{recipe.name}-{recipe.target.os}-{recipe.target.arch}.zip",
+            "zip": f"llama-{ask.version}-{label(recipe)}-{system}.zip",
             "recipe": as_dict(recipe),
             "provided": {name: list(where) for name, where in provided.items()},
             "code": _bundle_code_digest(),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from qbuild.errors import UsageError
+from qbuild.recipe.load import as_dict
+from qbuild.recipe.rebuild import recipe_words
 from qbuild.steps.order import BY_NAME
 from qbuild.steps.plan import Plan
 from qbuild.steps.shells import SHELLS
@@ -38,8 +40,9 @@ def render(plan: Plan, shell: str) -> str:
     out = SHELLS[shell]()
     words = plan.toolchain.script(shell, out.here)
     recipe = plan.recipe
+    named = " ".join(recipe_words(as_dict(recipe))[:2])
     out.start(
-        f"Builds what `qbuild --recipe {recipe.name} --os {recipe.target.os}{words.chosen}` "
+        f"Builds what `qbuild {named} --os {recipe.target.os}{words.chosen}` "
         f"compiles: llama.cpp {plan.pin.commit[:9]}."
     )
     for line in (
