@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import resources
 from qbuild.bundle.launch.check import check_flags
 from qbuild.bundle.launch.options import (
     help_problems,
@@ -168,21 +167,6 @@ def test_the_file_of_settings_explains_itself_and_offers_what_is_off() -> None:
     assert "MTP heads.\n#spec-type = draft-mtp\n" in text
     assert "\nmin-p = 0\n" in text and "\ntemp = 1\n" in text
     assert max(len(line) for line in text.splitlines()) <= 78
-
-
-def test_the_bundle_key_knows_every_template() -> None:
-    from qbuild.steps import bundle
-
-    folder = resources.data_dir() / "launch"
-    used = {f"launch/{path.name}" for path in folder.iterdir()} - {
-        "launch/service.systemd", "launch/watchdog.bat", "launch/nginx.conf"
-    }  # fmt: skip
-    assert used <= set(bundle._BUNDLE_TABLES)
-    code = Path(resources.__file__).parent
-    for name in bundle._BUNDLE_CODE:
-        assert (code / name).is_file(), name
-    for name in bundle._BUNDLE_TABLES:
-        assert (resources.data_dir() / name).is_file(), name
 
 
 @pytest.mark.parametrize("name", ["run.ps1", "together.ps1"])

@@ -14,7 +14,7 @@ from qbuild.cuda.toolkit import HostCompiler, Machine, Toolkit
 from qbuild.errors import ToolchainError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
-from qbuild.steps.bundle import _cuda_compiler
+from qbuild.steps.bundle import cuda_compiler
 from qbuild.steps.captured import capture
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.toolchains.base import Context, Place, WorkTree
@@ -66,7 +66,7 @@ def test_a_plan_names_compilers_and_pinned_libraries(on) -> None:
         "nvidia-cublas-cu12": "12.4.5.8",
     }
     assert found.find("cuda-tree") is None
-    assert _cuda_compiler(found) == "nvcc 12.4"
+    assert cuda_compiler(found["configure"].inputs["toolchain"]) == "nvcc 12.4"
     entries = found["configure"].inputs["cache"]
     assert "GGML_CUDA_CLANG" not in entries
     assert entries["GGML_CUDA_COMPRESSION_MODE"] == "speed"

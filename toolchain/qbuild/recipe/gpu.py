@@ -7,11 +7,13 @@ of that GPU and not of the one that the recipe underneath was written for.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from qbuild.recipe.convert import KeyProblem
+from qbuild.recipe.model import Recipe
 
 BASE: Final = "gtx1060"
 """The recipe that a GPU's starts from, unless the table of GPUs says another."""
@@ -87,24 +89,26 @@ def resolve(merged: dict[str, Any], command_line: Mapping[str, Any]) -> None:
         cuda["architectures"] = [architecture(gpu.cmake)]
 
 
-def names(recipe: Any, command_line: Mapping[str, Any]) -> dict[str, str]:
-    """Return name and summary of a recipe whose GPU was named on the command line.
+def named(recipe: Recipe, command_line: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with name and summary of the GPU that the command line named.
 
     Args:
-        recipe: The resolved :class:`~qbuild.recipe.model.Recipe`.
+        recipe: The resolved recipe.
         command_line: What ``--set`` and its like said; what is said there stays.
     """
-    named = command_line.get("cuda", {})
-    if not recipe.cuda.gpu or "gpu" not in named:
-        return {}
+    if not recipe.cuda.gpu or "gpu" not in command_line.get("cuda", {}):
+        return recipe
     from qbuild.cuda.arch import architectures, find_gpu
 
     gpu = find_gpu(recipe.cuda.gpu)
     family = architectures()[int(gpu.cmake)].family
     cpu = _LEVELS.get(recipe.target.cpu, recipe.target.cpu)
-    made = {
-        "name": slug(gpu.name),
-        "summary": f"{gpu.name} and other {family} GPUs of compute capability {gpu.capability}, "
-        f"{cpu}, CUDA inside",
-    }
-    return {key: value for key, value in made.items() if key not in command_line}
+    summary = (
+        f"{gpu.name} and other {family} GPUs of compute capability {gpu.capability}, "
+        f"{cpu}, CUDA inside"
+    )
+    return dataclasses.replace(
+        recipe,
+        name=recipe.name if "name" in command_line else slug(gpu.name),
+        summary=recipe.summary if "summary" in command_line else summary,
+    )

@@ -167,7 +167,7 @@ def load_recipe(
         _check(recipe, path)
     except KeyProblem as problem:
         raise _error(layers, problem) from None
-    return dataclasses.replace(recipe, **gpu.names(recipe, command_line))
+    return gpu.named(recipe, command_line)
 
 
 def _follow_runtime(merged: Mapping[str, Any]) -> None:

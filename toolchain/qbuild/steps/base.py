@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qbuild.recipe.lock import Lock, SourcePin, WheelPin
-from qbuild.recipe.model import CmakeValue, Recipe
-from qbuild.steps.captured import Captured
 from qbuild.store import step_key
-from qbuild.toolchains.base import Toolchain
 
 if TYPE_CHECKING:
     from qbuild.patches.series import Series
+    from qbuild.recipe.lock import Lock, SourcePin, WheelPin
+    from qbuild.recipe.model import CmakeValue, Recipe
     from qbuild.steps.builder import Builder
+    from qbuild.steps.captured import Captured
     from qbuild.steps.plan import Plan
     from qbuild.steps.shells import Shell
     from qbuild.store import Entry
+    from qbuild.toolchains.base import Toolchain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,8 @@ class Step:
     inputs: Mapping[str, Any]
     configures: bool = False
     """Whether configure takes something from it."""
+    bundled: bool = False
+    """Whether the bundle takes files of it."""
 
     @property
     def short(self) -> str:
@@ -121,7 +123,7 @@ class Kind(ABC):
         inputs = self.inputs(ask, before)
         if inputs is not None:
             step = new_step(self.kind, inputs, self.label)
-            yield dataclasses.replace(step, configures=self.configures)
+            yield dataclasses.replace(step, configures=self.configures, bundled=self.bundled)
 
     def cache_entries(self, recipe: Recipe) -> Mapping[str, CmakeValue]:  # noqa: ARG002
         """Return CMake cache entries that a recipe with this step is configured with."""

