@@ -1,7 +1,8 @@
 """A small CMake project in a git repository, shaped like llama.cpp as far as qbuild looks.
 
-It builds in seconds with the system's gcc, so that kills, full disks and races can be tried many
-times through the real flow: real git, real CMake, real ninja, real zip.
+It builds in seconds with the pinned zig (or, where it is installed, the system's gcc), so that
+kills, full disks and races can be tried many times through the real flow: real git, real CMake,
+real ninja, real zip.
 """
 
 from __future__ import annotations
@@ -88,9 +89,17 @@ std::vector<std::string> words(int n) { return std::vector<std::string>(n, "word
 
 
 def make(
-    folder: Path, real_lockfile: Path, *, toolchain: str = "gcc", cxx: bool = False
+    folder: Path,
+    real_lockfile: Path,
+    *,
+    toolchain: str = "zig",
+    cxx: bool = False,
+    target: str = "linux",
 ) -> SmallProject:
-    """Write the project, commit it, pin it; with ``cxx`` it has one more source file, in C++."""
+    """Write the project, commit it, pin it; with ``cxx`` it has one more source file, in C++.
+
+    ``target`` is the system that its program is for; Windows needs the zig toolchain.
+    """
     repo = folder / "repo"
     repo.mkdir(parents=True)
     names = [f"part{i}.c" for i in range(UNITS)]
@@ -127,18 +136,20 @@ version = "0.0.0"
 
 [[wheel]]{wheels}"""
     )
+    version = "2.28" if toolchain == "zig" else platform.libc_ver()[1]
+    glibc = f'glibc = "{version}"' if target == "linux" else ""
     recipe = folder / "small.toml"
     recipe.write_text(
         f"""\
 schema = 1
 name = "small"
 summary = "A small project"
-supports = ["linux"]
+supports = ["{target}"]
 
 [target]
-os = "linux"
+os = "{target}"
 cpu = "x86-64"
-glibc = "{"2.28" if toolchain == "zig" else platform.libc_ver()[1]}"
+{glibc}
 
 [toolchain]
 name = "{toolchain}"
@@ -157,5 +168,20 @@ run = false
         lockfile=lockfile,
         recipe=recipe,
         patches=patches,
-        zip_name=f"llama-g{commit[:9]}-small-linux-x86_64.zip",
+        zip_name=f"llama-g{commit[:9]}-small-{target}-x86_64.zip",
     )
+
+
+def lend_tools(root: Path, tool_wheels: list[Path]) -> Path:
+    """Give a new store the wheels, and the C runtime that zig takes minutes to build.
+
+    They are links: nothing writes into a wheel, and zig locks its cache.
+    """
+    for path in tool_wheels:
+        (root / "wheel").mkdir(parents=True, exist_ok=True)
+        (root / "wheel" / path.name).symlink_to(path)
+    zig = Path(os.environ["QBUILD_TEST_ZIG_CACHE"])
+    zig.mkdir(parents=True, exist_ok=True)
+    (root / "cache").mkdir(parents=True, exist_ok=True)
+    (root / "cache" / "zig").symlink_to(zig)
+    return root

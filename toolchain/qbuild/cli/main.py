@@ -142,8 +142,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     as_json, debug = "--json" in words, "--debug" in words
     _open_closed_streams()
+    _say_what_can_be_said()
     try:
         args = parse(words)
+        _check_working_folder()
         from qbuild import console, process
 
         process.stop_on_signals()
@@ -181,6 +183,20 @@ def _end(error: BaseException, *, as_json: bool, debug: bool) -> int:
     return _fail(_unexpected(error), as_json=as_json, debug=debug)
 
 
+def _check_working_folder() -> None:
+    """Refuse to run where relative paths mean nothing.
+
+    Raises:
+        UsageError: The working folder was deleted, or may not be looked at.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd() is this call
+    except OSError as error:
+        raise UsageError(
+            f"the working folder is gone: {error.strerror}", fix="change into another one: cd"
+        ) from None
+
+
 def _open_closed_streams() -> None:
     """Put /dev/null where a standard stream is closed (`>&-`).
 
@@ -195,6 +211,18 @@ def _open_closed_streams() -> None:
                     os.close(opened)
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
+def _say_what_can_be_said() -> None:
+    """Let a letter that the terminal's code page lacks come out as `?` instead of ending the run.
+
+    Output that is redirected on Windows is in the system's code page (1252, 936, ...); a name from
+    another alphabet is no reason to fail. Scripts and pages are written as UTF-8 by themselves.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.errors == "strict":
+        with contextlib.suppress(ValueError, OSError):
+            reconfigure(errors="replace")
 
 
 def _reader_left() -> bool:
