@@ -193,7 +193,7 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
             where="; ".join(found.reasons) or None,
             fix="name one for another machine, e.g. `qbuild --recipe avx2`; see `qbuild list`",
         )
-    words = shlex.split(found.command)[1:]
+    words = shlex.split(found.command)[1:] or ["--recipe", found.recipe, "--os", found.os]
     for option, value in zip(words[::2], words[1::2], strict=True):
         if option == "--set":
             args.overrides.append(value)
@@ -202,7 +202,8 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
         elif option != "--os" or not args.os:
             setattr(args, option.lstrip("-"), value)
     reporter.say(
-        f"no recipe named; `{found.command}` fits this machine: {'; '.join(found.reasons)}"
+        f"no recipe named; `qbuild {' '.join(words)}` fits this machine: "
+        + "; ".join(found.reasons)
     )
 
 
