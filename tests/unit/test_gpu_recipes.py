@@ -25,6 +25,9 @@ EVERY = [
 ]
 
 
+ONE_OF_EACH = list({row["cc"]: (name, row) for name, row in reversed(EVERY)}.values())
+
+
 def recipe(*words: str) -> Recipe:
     parser = argparse.ArgumentParser()
     common.add_recipe(parser)
@@ -62,8 +65,8 @@ def test_the_gpu_of_a_recipe_is_that_recipe() -> None:
     assert recipe("--gpu", "A100") == recipe("a100")
 
 
-@pytest.mark.parametrize(("name", "row"), EVERY, ids=[name for name, _ in EVERY])
-def test_every_gpu_of_the_table_has_a_recipe_that_comes_back(
+@pytest.mark.parametrize(("name", "row"), ONE_OF_EACH, ids=[name for name, _ in ONE_OF_EACH])
+def test_every_generation_of_the_table_has_a_recipe_that_comes_back(
     name: str, row: dict[str, str]
 ) -> None:
     made = recipe("--gpu", name, "--os", "linux")

@@ -160,7 +160,7 @@ def load_recipe(
     if isinstance(chosen, str) and chosen in per_os:
         _merge(merged, per_os[chosen])
         _merge(merged, command_line)
-    _follow_runtime(merged)
+    _follow_runtime(merged, command_line)
     try:
         gpu.resolve(merged, command_line)
         recipe: Recipe = build(Recipe, merged)
@@ -170,11 +170,18 @@ def load_recipe(
     return gpu.named(recipe, command_line)
 
 
-def _follow_runtime(merged: Mapping[str, Any]) -> None:
-    """Leave cuBLAS out where the recipe leaves NVIDIA's runtime out and names only that."""
-    bundle = merged.get("bundle")
-    if isinstance(bundle, dict) and bundle.get("cuda_runtime") == "separate":
-        bundle.setdefault("cublas", "separate")
+def _follow_runtime(merged: Mapping[str, Any], command_line: Mapping[str, Any]) -> None:
+    """Leave cuBLAS out where NVIDIA's runtime is left out and only that is named.
+
+    On the command line it is as well: whoever leaves the runtime out of a recipe that bundles both
+    means both.
+    """
+    bundle, named = merged.get("bundle"), command_line.get("bundle", {})
+    if not isinstance(bundle, dict) or bundle.get("cuda_runtime") != "separate":
+        return
+    bundle.setdefault("cublas", "separate")
+    if isinstance(named, Mapping) and "cuda_runtime" in named and "cublas" not in named:
+        bundle["cublas"] = "separate" if bundle["cublas"] == "bundled" else bundle["cublas"]
 
 
 def as_dict(recipe: Recipe) -> dict[str, Any]:
