@@ -54,7 +54,8 @@ def unpack_pin(
         OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
     """
     check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
-    reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+    verb = "look for" if offline else "fetch"
+    reporter.say(f"{verb}: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
     aside = dest.with_name(dest.name + "-file")
     try:
         path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
