@@ -199,6 +199,8 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
             args.overrides.append(value)
         elif option == "--cuda-arch":
             args.cuda_arch.append(value)
+        elif option == "--gpu":
+            args.for_gpu = value
         elif option != "--os" or not args.os:
             setattr(args, option.lstrip("-"), value)
     reporter.say(

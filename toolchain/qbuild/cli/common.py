@@ -29,8 +29,13 @@ def add_everywhere(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show Python tracebacks")
 
 
-def add_recipe(parser: argparse.ArgumentParser) -> None:
-    """Add the ways to name a recipe and to override parts of it."""
+def add_recipe(parser: argparse.ArgumentParser, *, gpu: bool = True) -> None:
+    """Add the ways to name a recipe and to override parts of it.
+
+    Args:
+        parser: Where to.
+        gpu: Whether ``--gpu`` says what the recipe is for; in some commands it is the machine's.
+    """
     parser.add_argument("name", nargs="?", metavar="RECIPE", help="recipe name or .toml file")
     parser.add_argument("--recipe", metavar="RECIPE", help="the same, as an option")
     parser.add_argument("--os", metavar="OS", help="linux or windows, instead of the recipe's")
@@ -50,11 +55,13 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
         help="compile device code for this instead of the recipe's architectures, e.g. 86-real; "
         "may be repeated. One GPU's name alone means --gpu",
     )
-    parser.add_argument(
-        "--gpu",
-        metavar="NAME",
-        help='make the bundle for this GPU, e.g. "RTX 3060": name, papers and code are its own',
-    )
+    if gpu:
+        parser.add_argument(
+            "--gpu",
+            dest="for_gpu",
+            metavar="NAME",
+            help='make the bundle for this GPU, e.g. "RTX 3060": name, papers and code are its own',
+        )
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +169,7 @@ def gpu_name(args: argparse.Namespace) -> str | None:
     Raises:
         UsageError: Both are given.
     """
-    card = getattr(args, "gpu", None)
+    card = getattr(args, "for_gpu", None)
     archs = getattr(args, "cuda_arch", None) or []
     if card and archs:
         raise UsageError(

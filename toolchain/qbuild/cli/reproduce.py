@@ -136,7 +136,7 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     command += ["--no-compiler-cache", "--offline", "--jobs", str(how.jobs)]
     for name, value in (
         ("--os", args.os),
-        ("--gpu", args.gpu),
+        ("--gpu", args.for_gpu),
         ("--lockfile", args.lockfile),
         ("--patches", args.patches),
     ):
