@@ -55,7 +55,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         return Builder(plan, home, reporter, build_options(args))
 
     with home.in_use():
-        kernels = emulator.kernels(builder(device_code=True))
+        kernels = emulator.kernels(builder(device_code=True), checks=args.check)
         programs = emulator.tests(builder(device_code=False))
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(name)
@@ -74,6 +74,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         "kernels": every,
         "seconds": result["seconds"],
         "shuffle": args.shuffle,
+        "checked": args.check,
+        "findings": result["findings"],
     }
     if args.json:
         print_json(summary)
@@ -83,6 +85,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             f"{result['not_supported']} not supported; {covered} of {every} kernels ran, "
             f"{result['seconds']:.0f} s"
         )
+        for finding in result["findings"]:
+            print(f"  {finding}")
     if result["failed"] or result["status"]:
         first = result["failed"][0] if result["failed"] else f"exit code {result['status']}"
         raise CompileError(
@@ -110,6 +114,7 @@ def _run(
         "QBUILD_EMULATOR_SHUFFLE": str(args.shuffle),
     }
     failed: list[str] = []
+    findings: list[str] = []
     cases = absent = 0
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as out, reporter.task("test-backend-ops") as task:
@@ -120,6 +125,8 @@ def _run(
         assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
+            if line.startswith("emulated GPU: "):
+                findings.append(line.removeprefix("emulated GPU: ").strip())
             match = _CASE.match(re.sub(r"\x1b\[[0-9;]*m", "", line))
             if match is None:
                 continue
@@ -135,6 +142,7 @@ def _run(
     return {
         "cases": cases,
         "failed": failed,
+        "findings": list(dict.fromkeys(findings)),
         "not_supported": absent,
         "status": status,
         "report": text,
