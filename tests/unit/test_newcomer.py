@@ -27,13 +27,6 @@ def test_a_command_of_several_verbs_lists_them(
     assert verb in err and "--help" in err
 
 
-def test_a_folder_in_place_of_a_zip_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "`.` is not a file" in said(["verify", "."], capsys)
-
-
 def test_an_unknown_gpu_hears_that_names_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
     err = said(["plan", "gtx1060", "--cuda-arch", "RTX9999"], capsys)
     assert '--cuda-arch "GTX 1060"' in err
