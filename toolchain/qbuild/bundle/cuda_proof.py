@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from qbuild.binary.elf import read_elf
 from qbuild.binary.fatbin import FatReport, read_fatbin
+from qbuild.binary.pe import read_pe
 from qbuild.bundle.facts import CudaFacts
 from qbuild.cuda import device_code, runtime
 from qbuild.cuda.arch import parse_archs
@@ -117,15 +119,11 @@ def read_backend(path: Path, provided: Mapping[str, Path]) -> Backend:
     """
     symbols: set[str] = set()
     if path.suffix == ".dll":
-        from qbuild.binary.pe import read_pe
-
         names = {name.lower() for name in provided}
         for entry in read_pe(path).imports:
             if entry.dll.lower() in names:
                 symbols |= set(entry.symbols)
     else:
-        from qbuild.binary.elf import read_elf
-
         symbols = {name for name in read_elf(path).imports if name.startswith(_NVIDIA_PREFIXES)}
     return Backend(symbols=frozenset(symbols), report=read_fatbin(path))
 
@@ -138,7 +136,6 @@ def read_library(path: Path) -> Library:
     """Read one of NVIDIA's libraries: what it exports, and its device code."""
     if path.suffix == ".dll":
         return runtime.read_dll(path)
-    from qbuild.binary.elf import read_elf
 
     exports = read_elf(path).exports
     return runtime.library(path.name, path.stat().st_size, exports, read_fatbin(path))

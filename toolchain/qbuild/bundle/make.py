@@ -16,9 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from qbuild.binary.elf import read_elf
+from qbuild.binary.pe import read_pe
 from qbuild.binary.zip_writer import ZipEntry, write_sha256, write_zip
+from qbuild.bundle import closure, provenance, readme, sbom, third_party
 from qbuild.bundle import manifest as manifests
-from qbuild.bundle import provenance, readme, sbom, third_party
 from qbuild.bundle.facts import BundleFacts
 from qbuild.bundle.manifest import ManifestFile, Role
 from qbuild.errors import BundleError
@@ -271,12 +273,9 @@ def _select(stage: Path, facts: BundleFacts, provided: Mapping[str, Path]) -> tu
 
 def _read(path: Path, *, windows: bool) -> _Linked:
     if windows:
-        from qbuild.binary.pe import read_pe
-
         pe = read_pe(path)
         loads = [entry.dll for entry in pe.imports] + [entry.dll for entry in pe.forwards]
         return _Linked(image=pe, soname="", loads=tuple(loads))
-    from qbuild.binary.elf import read_elf
 
     elf = read_elf(path)
     return _Linked(image=elf, soname=elf.soname or "", loads=tuple(elf.needed))
@@ -286,8 +285,6 @@ def _problems(
     images: Mapping[str, Image], facts: BundleFacts, runtime_loaded: Sequence[str]
 ) -> list[str]:
     """Return what is missing for these files to load on the target, one line each."""
-    from qbuild.bundle import closure
-
     result = closure.resolve(
         images,
         target_os=facts.recipe.target.os,

@@ -28,7 +28,6 @@ from typing import Final
 from qbuild import resources
 from qbuild.binary.pe import read_pe
 from qbuild.errors import ToolchainError
-from qbuild.recipe.model import Recipe
 
 FORMAT: Final = 1
 MAJOR: Final = 12
@@ -111,12 +110,13 @@ def files(*, host: str, target: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def provided(recipe: Recipe) -> Mapping[str, tuple[str, str]]:
-    """Return the libraries that a bundle may take from wheels: name → (project, file)."""
-    if recipe.bundle.cuda_runtime == "separate":
-        return {}
-    files = RUNTIME_FILES[recipe.target.os]
-    return {Path(file).name: (project, file) for project, file in files}
+def provided(target: str) -> Mapping[str, tuple[str, str]]:
+    """Return the libraries that a bundle may take from wheels: name → (project, file).
+
+    Args:
+        target: ``linux`` or ``windows``.
+    """
+    return {Path(file).name: (project, file) for project, file in RUNTIME_FILES[target]}
 
 
 @dataclass(frozen=True, kw_only=True)

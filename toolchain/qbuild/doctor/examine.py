@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qbuild.doctor.checks import run_checks
 from qbuild.doctor.diagnosis import SEVERITIES, Diagnosis
 from qbuild.doctor.findings import Hit, diagnosis
 from qbuild.doctor.log import LogHit, scan
@@ -31,8 +32,6 @@ def examine(facts: Facts, log_text: str = "") -> tuple[Diagnosis, ...]:
         facts: What is known about the machine.
         log_text: A failed log, if there is one.
     """
-    from qbuild.doctor.checks import run_checks
-
     in_log = scan(log_text) if log_text else ()
     seen = frozenset(hit.finding.id for hit in in_log)
     by_facts = {hit.id: hit for hit in reversed(run_checks(facts, seen))}

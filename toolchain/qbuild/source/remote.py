@@ -28,6 +28,7 @@ from qbuild.source.origins import (
     without_password,
 )
 from qbuild.source.quarantine import Forged, Unusable
+from qbuild.store import remove_tree
 
 TRIES = 3
 """How often a network fetch is tried; the waits between are 1 s and 4 s."""
@@ -68,8 +69,6 @@ def from_url(url: str, job: Job) -> FetchedSource:
         Forged: What it gave does not hash to what was asked.
         StoreError: The disk is full.
     """
-    from qbuild.store import remove_tree
-
     shown = without_password(url)
     if not have_git():
         raise Unusable("there is no git on this machine to fetch with")

@@ -125,7 +125,9 @@ class ClangCuda(Toolchain):
 
     def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        return tree.provided(self.recipe)
+        if self.recipe.bundle.cuda_runtime == "separate":
+            return {}
+        return tree.provided(self.recipe.target.os)
 
     def layout(self, place: Place) -> Layout:
         """Return zig's layout with one more compiler, which CMake is told of by cache entries."""

@@ -147,7 +147,9 @@ class Nvcc(Toolchain):
 
     def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        return tree.provided(self.recipe)
+        if self.recipe.bundle.cuda_runtime == "separate":
+            return {}
+        return tree.provided(self.recipe.target.os)
 
     def layout(self, place: Place) -> Layout:
         """Return wrappers for nvcc and its host compiler, and the toolchain file."""

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from qbuild.binary.isa import allowed_features, dispatcher_reason, scan
 from qbuild.console import Task
+from qbuild.recipe.isa import EXTENSIONS
 from qbuild.recipe.variants import extensions_of
 from qbuild.verify.binaries import Images, mapped
 from qbuild.verify.structure import Unpacked
@@ -109,8 +111,6 @@ def needed(scans: list[Scanned]) -> str:
     Args:
         scans: Made with the lowest level, so that their features are all that is above it.
     """
-    from qbuild.binary.isa import allowed_features
-
     features = {feature for item in scans for feature in item.report.features}
     for level in LEVELS:
         if features <= allowed_features(level):
@@ -121,8 +121,6 @@ def needed(scans: list[Scanned]) -> str:
 
 def _highest(features: set[str]) -> str:
     """Return the lowest level that has the features, as far as levels have them."""
-    from qbuild.binary.isa import allowed_features
-
     common = features & allowed_features(LEVELS[-1])
     # Extensions imply what they extend, which the decoder does not repeat.
     common |= {"AVX512F" if name.startswith("AVX512") else "AVX2"
@@ -141,8 +139,6 @@ def _other_variants(said: Mapping[str, Any], inside: Mapping[str, Any]) -> list[
 
 
 def _unknown(isa: tuple[str, ...]) -> list[str]:
-    from qbuild.recipe.isa import EXTENSIONS
-
     return [name for name in isa if name not in EXTENSIONS]
 
 
@@ -154,8 +150,6 @@ def _scan(
     isa: tuple[str, ...],
     foreign: frozenset[str],
 ) -> Scanned:
-    from qbuild.binary.isa import dispatcher_reason, scan
-
     image = images.pe.get(name) or images.elf[name]
     with mapped(unpacked, name) as data:
         report = scan(image, data, level=level, isa=isa)

@@ -25,6 +25,8 @@ from qbuild.errors import VerifyError
 from qbuild.store import Entry, Store
 from qbuild.verify import tiny_gguf, tokens
 from qbuild.verify.runners import Runner, plan_for
+from qbuild.verify.static import read_bundle, scratch_folder
+from qbuild.verify.structure import unpack
 from qbuild.verify.trials import Programs
 from qbuild.verify.verdict import Check, judge, not_run, passed
 
@@ -84,9 +86,6 @@ def emulate_zip(
         VerifyError: The sandbox or Wine does not work.
         ArchiveError: The zip is damaged.
     """
-    from qbuild.verify.static import read_bundle, scratch_folder
-    from qbuild.verify.structure import unpack
-
     title = "its kernels are prepared for the emulated GPU"
     with open_zip(path) as view, scratch_folder() as scratch:
         total = sum(view.member(name).size for name in view.names)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbuild import host
 from qbuild.binary.zip_reader import open_zip
 from qbuild.bundle.manifest import Manifest
 from qbuild.console import Reporter, Silent
@@ -22,6 +23,8 @@ from qbuild.verify import papers, patch_probes, tiny_gguf
 from qbuild.verify.binaries import has_device_code
 from qbuild.verify.launch import launch_steps
 from qbuild.verify.runners import Runner, plan_for
+from qbuild.verify.static import read_bundle, scratch_folder
+from qbuild.verify.structure import unpack
 from qbuild.verify.trials import Programs, Step, Wanted, steps
 from qbuild.verify.verdict import Check, judge, not_run
 
@@ -43,9 +46,6 @@ def run_zip(
         VerifyError: The zip is for no system known here, or the sandbox does not work.
         ArchiveError: The zip is damaged.
     """
-    from qbuild.verify.static import read_bundle, scratch_folder
-    from qbuild.verify.structure import unpack
-
     reporter = reporter or Silent()
     with open_zip(path) as view, scratch_folder() as scratch:
         total = sum(view.member(name).size for name in view.names)
@@ -130,8 +130,6 @@ def run_checks(
     Raises:
         VerifyError: The sandbox itself does not work.
     """
-    from qbuild import host
-
     reporter = reporter or Silent()
     checks: list[Check] = []
     with tempfile.TemporaryDirectory(prefix="qbuild-verify-", ignore_cleanup_errors=True) as name:

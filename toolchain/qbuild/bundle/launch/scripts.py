@@ -15,6 +15,7 @@ from typing import Final
 from qbuild import resources
 from qbuild.bundle.launch.profile import SERVER, offered, profiles_of, settings
 from qbuild.bundle.make import ExtraFile
+from qbuild.cuda.table import driver_floor as floor
 from qbuild.doctor.detect.levels import LEVELS, NEEDS
 from qbuild.recipe.model import Launch, Recipe
 
@@ -80,7 +81,6 @@ def driver_floor(recipe: Recipe) -> str:
     cuda = getattr(recipe, "cuda", None)
     if cuda is None or not cuda.architectures:
         return ""
-    from qbuild.cuda.table import driver_floor as floor
 
     return str(cuda.driver or floor("12", recipe.target.os))
 
