@@ -57,6 +57,7 @@ def test_the_right_recipe_for_each_machine(machine: dict[str, Any]) -> None:
     assert (now.recipe or "<none>") == machine["now"]
     assert (later.recipe or "<none>") == machine["all"]
     assert list(now.better) == machine.get("better", [])
+    assert later.command == machine.get("command", "")
     assert later.better == ()
     assert now.os == ("windows" if facts.os == "windows" else "linux")
     for text in machine.get("hints", ()):

@@ -304,7 +304,7 @@ def test_the_script_puts_libraries_beside_the_programs(lock: Lock) -> None:
     text = render(plan(lock, recipe(*dynamic)), "ps1")
     assert 'Copy-Item -Force "tools/msvc-runtime/Scripts/vcruntime140.dll" build/bin' in text
     text = render(plan(lock, pascal()), "cmd")
-    assert "they lie in C:\\Program Files\\NVIDIA GPU Computing Toolkit\\CUDA\\v12.9\\bin" in text
+    assert "it lies in C:\\Program Files\\NVIDIA GPU Computing Toolkit\\CUDA\\v12.9\\bin" in text
     assert "copy /y" not in text
 
 

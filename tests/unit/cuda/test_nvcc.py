@@ -56,7 +56,7 @@ def plan(name: str, *overrides: str, host: str = "linux-x86_64") -> Plan:
 
 def test_a_plan_names_compilers_and_pinned_libraries(on) -> None:
     on(machine(kit("12.4.131")))
-    found = plan("gtx1060")
+    found = plan("gtx1060", "bundle.cublas=bundled")
     described = found["configure"].inputs["toolchain"]
     assert described["toolkit"] == "12.4"
     assert described["host-compiler"] == "gcc 12.2.0"
@@ -74,6 +74,17 @@ def test_a_plan_names_compilers_and_pinned_libraries(on) -> None:
     assert entries["GGML_CUDA_NCCL"] is False
     assert entries["GGML_BACKEND_DL"] is True
     assert entries["CMAKE_CUDA_ARCHITECTURES"] == "61-real"
+
+
+def test_without_cublas_nothing_of_it_is_fetched_or_asked_for(on) -> None:
+    on(machine(kit("12.4.131", cublas=False)))
+    found = plan("gtx1060")
+    assert [w.project for w in found.wheels if "nvidia" in w.project] == [
+        "nvidia-cuda-runtime-cu12"
+    ]
+    assert found["configure"].inputs["cache"]["GGML_CUDA_OWN_BLAS"] is True
+    with pytest.raises(ToolchainError, match="without cuBLAS"):
+        plan("gtx1060", "bundle.cublas=bundled")
 
 
 def test_another_compiler_is_another_build(on) -> None:
@@ -164,7 +175,13 @@ SEPARATE = ["--set", "bundle.cuda_runtime=separate"]
             "let CUDA_HOME name its folder",
         ),
         (machine(kit("")), ["gtx1060"], 7, "nvcc does not say its version", "install it again"),
-        (machine(kit("12.9", cublas=False)), ["gtx1060"], 7, "without cuBLAS", "libcublas"),
+        (
+            machine(kit("12.9", cublas=False)),
+            ["gtx1060", "--set", "bundle.cublas=bundled"],
+            7,
+            "without cuBLAS",
+            "libcublas",
+        ),
         (
             machine(dataclasses.replace(kit("12.9"), static=False)),
             ["gtx1060"],
@@ -268,21 +285,24 @@ SEPARATE = ["--set", "bundle.cuda_runtime=separate"]
         ),
         (
             GOOD,
-            ["gtx1060", "--set", "cuda.driver='500.1'"],
+            ["gtx1060", "--set", "cuda.driver='500.1'", "--set", "bundle.cublas=bundled"],
             7,
             "no pinned cuBLAS will do",
             "newer driver",
         ),
         (
             GOOD,
-            ["a100", "--cuda-arch", "RTX 5090", "--set", "cuda.driver='528.33'"],
+            [
+                *["a100", "--cuda-arch", "RTX 5090", "--set", "cuda.driver='528.33'"],
+                *["--set", "bundle.cublas=bundled"],
+            ],
             7,
             "12.9.1.4 needs driver 550.54.14",
             "promise a newer driver",
         ),
         (
             GOOD,
-            ["a100", "--set", "patches.series=[]"],
+            ["a100", "--set", "patches.series=['own-blas']"],
             7,
             "nvcc needs the patch series nvcuda",
             "add it",
@@ -363,7 +383,8 @@ def test_a_wheel_that_is_not_pinned(
 ) -> None:
     stem = project.replace("-", "_")
     lock = _lockfile(tmp_path, (f'"{project}"', f'"x-{project}"'), (f'"{stem}-', f'"x_{stem}-'))
-    assert run(["plan", "gtx1060", "--lockfile", lock]) == 4
+    words = ["--set", "bundle.cublas=bundled"]
+    assert run(["plan", "gtx1060", "--lockfile", lock, *words]) == 4
     err = capsys.readouterr().err
     assert says in err
     assert "Traceback" not in err

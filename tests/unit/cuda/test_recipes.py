@@ -20,6 +20,7 @@ from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store
 
 LOCK = load_lock(resources.lockfile())
+BUNDLED = "bundle.cublas=bundled"
 
 
 def plan(name: str, *overrides: str, os: str | None = None, host: str = "linux-x86_64") -> Plan:
@@ -31,17 +32,60 @@ def wheels(found: Plan) -> dict[str, str]:
 
 
 def test_programs_are_the_hosts_libraries_the_targets() -> None:
-    have = wheels(plan("gtx1060"))
+    have = wheels(plan("gtx1060", "bundle.cublas=bundled"))
     assert have["nvidia-cuda-nvcc-cu12"] == "12.9.86 linux-x86_64"
     assert have["nvidia-cuda-runtime-cu12"] == "12.9.79 windows-x86_64"
     assert have["nvidia-cublas-cu12"] == "12.4.5.8 windows-x86_64"
-    other = wheels(plan("a100", host="windows-x86_64"))
+    other = wheels(plan("a100", "bundle.cublas=separate", host="windows-x86_64"))
     assert other["nvidia-cuda-nvcc-cu12"] == "12.9.86 windows-x86_64"
     assert other["nvidia-cublas-cu12"] == "12.4.5.8 linux-x86_64"
 
 
+@pytest.mark.parametrize("name", ["gtx1060", "a100", "pascal-to-blackwell"])
+def test_without_cublas_nothing_of_it_is_fetched_linked_or_shipped(name: str) -> None:
+    found = plan(name)
+    assert "nvidia-cublas-cu12" not in wheels(found)
+    assert found["configure"].inputs["cache"]["GGML_CUDA_OWN_BLAS"] is True
+    assert not [file for file in found.toolchain.provides() if "cublas" in file]
+    assert any("cudart" in file for file in found.toolchain.provides())
+
+
+def test_a_cold_build_of_gtx1060_fetches_at_most_310_mb_without_the_web_ui() -> None:
+    """The git objects of the source are 76 MB more than the lockfile's sizes say."""
+    found = plan("gtx1060", "build.ui=false")
+    assert sum(wheel.size for wheel in found.wheels) + 76e6 <= 310e6
+
+
+@pytest.mark.parametrize("cublas", ["none", "separate", "bundled"])
+@pytest.mark.parametrize("cudart", ["separate", "bundled"])
+def test_what_is_inside_by_where_nvidias_libraries_come_from(cudart: str, cublas: str) -> None:
+    words = (f"bundle.cuda_runtime={cudart}", f"bundle.cublas={cublas}")
+    if (cudart, cublas) == ("separate", "bundled"):
+        with pytest.raises(RecipeError, match="leaves out what it needs"):
+            plan("gtx1060", *words)
+        return
+    found = plan("gtx1060", *words)
+    inside = {name.partition("64_")[0] for name in found.toolchain.provides()}
+    expected = {"cudart"} if cudart == "bundled" else set()
+    assert inside == expected | ({"cublas", "cublasLt"} if cublas == "bundled" else set())
+    assert ("GGML_CUDA_OWN_BLAS" in found["configure"].inputs["cache"]) is (cublas == "none")
+
+
+def test_cublas_goes_with_the_runtime_where_only_that_is_named(tmp_path: Path) -> None:
+    text = resources.recipes_dir().joinpath("gtx1060.toml").read_text(encoding="utf-8")
+    own = tmp_path / "gtx1060.toml"
+    own.write_text(text.replace('cublas = "none"', 'cuda_runtime = "separate"'), encoding="utf-8")
+    assert load_recipe(str(own)).bundle.cublas == "separate"
+
+
+def test_no_cublas_without_the_kernels_that_stand_in_for_it() -> None:
+    with pytest.raises(RecipeError, match=r"patches\.series lacks own-blas"):
+        load_recipe("gtx1060", overrides=["patches.series=['cuda-clang', 'nvcuda']"])
+
+
 def test_blackwell_takes_the_larger_cublas() -> None:
-    assert wheels(plan("pascal-to-blackwell"))["nvidia-cublas-cu12"].startswith("12.9.1.4 ")
+    words = ("bundle.cublas=bundled", "cuda.driver='551.61'")
+    assert wheels(plan("pascal-to-blackwell", *words))["nvidia-cublas-cu12"].startswith("12.9.1.4 ")
 
 
 def test_cmake_is_told_of_the_architectures() -> None:
@@ -68,7 +112,7 @@ def test_a_patch_to_the_server_leaves_kernels_in_the_compiler_cache(tmp_path: Pa
         return made.objects.compiler_id(cuda=False), made.objects.compiler_id(cuda=True)
 
     gtx = ids(plan("gtx1060"))
-    fewer = 'patches.series=["windows-gnu", "no-https", "cuda-clang", "nvcuda"]'
+    fewer = 'patches.series=["windows-gnu", "no-https", "cuda-clang", "nvcuda", "own-blas"]'
     assert ids(plan("gtx1060", fewer)) == gtx
     assert ids(plan("pascal-to-blackwell")) == gtx, "cuBLAS is linked, not compiled in"
     assert ids(plan("avx2", os="windows"))[0] == gtx[0], "C++ objects are the CPU recipe's"
@@ -123,9 +167,15 @@ def test_cuda_keys_without_cuda() -> None:
     [
         ("gtx1060", ["cuda.architectures=['110-real']"], "linux-x86_64", "12.9 does not compile"),
         ("gtx1060", ["cuda.architectures=['120f']"], "linux-x86_64", "family architecture 120f"),
-        ("gtx1060", ["patches.series=['windows-gnu']"], "linux-x86_64", "cuda-clang and nvcuda"),
-        ("gtx1060", ["cuda.driver='500.1'"], "linux-x86_64", "no pinned cuBLAS will do"),
-        ("gtx1060", ["cuda.architectures=['100-real']"], "linux-x86_64", "no device code for 100"),
+        ("gtx1060", ["patches.series=['own-blas']"], "linux-x86_64", "cuda-clang and nvcuda"),
+        ("gtx1060", ["cuda.driver='500.1'"], "linux-x86_64", "needs driver 528.33"),
+        ("gtx1060", [BUNDLED, "cuda.driver='500.1'"], "linux-x86_64", "no pinned cuBLAS will do"),
+        (
+            "gtx1060",
+            [BUNDLED, "cuda.architectures=['100-real']"],
+            "linux-x86_64",
+            "no device code for 100",
+        ),
     ],
 )
 def test_refused_plans(name: str, overrides: list[str], host: str, what: str) -> None:

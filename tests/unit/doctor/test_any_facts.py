@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from qbuild.doctor.detect import recommend
 from qbuild.doctor.diagnosis import Diagnosis
+from qbuild.doctor.encodings import decode
 from qbuild.doctor.examine import examine, explain
-from qbuild.doctor.log import decode
 from qbuild.doctor.machine_facts import parse_facts
 from qbuild.doctor.privacy import mask_path
 from qbuild.doctor.schema import facts_schema_text

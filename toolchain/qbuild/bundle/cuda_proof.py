@@ -83,9 +83,11 @@ def prove(
     proofs: tuple[str, ...] = ()
     floor = driver_floor(toolkit, target, backend.report.compression)
     if provided:
-        cublas = versions[_CUBLAS_WHEEL]
+        if recipe.bundle.cublas == "bundled":
+            cublas = versions[_CUBLAS_WHEEL]
         candidate = Candidate(
-            version=cublas, libraries=tuple(read_library(each) for each in provided.values())
+            version=cublas or versions[_RUNTIME_WHEEL],
+            libraries=tuple(read_library(each) for each in provided.values()),
         )
         choice = runtime.choose([candidate], backend.symbols, archs, target=target, driver=promised)
         proofs = choice.proofs
@@ -124,12 +126,18 @@ def read_backend(path: Path, provided: Mapping[str, Path]) -> Backend:
             if entry.dll.lower() in names:
                 symbols |= set(entry.symbols)
     else:
-        symbols = {name for name in read_elf(path).imports if name.startswith(_NVIDIA_PREFIXES)}
+        prefixes = tuple(
+            prefix
+            for library, own in _PREFIXES.items()
+            for prefix in own
+            if any(name.startswith(library) for name in provided)
+        )
+        symbols = {name for name in read_elf(path).imports if name.startswith(prefixes)}
     return Backend(symbols=frozenset(symbols), report=read_fatbin(path))
 
 
-_NVIDIA_PREFIXES: Final = ("cublas", "cuda", "__cuda")
-"""How the functions of cudart and cuBLAS are called."""
+_PREFIXES: Final = {"libcudart.": ("cuda", "__cuda"), "libcublas.": ("cublas",)}
+"""Library → how its functions are called."""
 
 
 def read_library(path: Path) -> Library:

@@ -300,6 +300,8 @@ def _extra_groups(facts: BundleFacts) -> tuple[str, ...]:
     if recipe.cuda.architectures:
         separate = recipe.bundle.cuda_runtime == "separate"
         groups.append("cuda-runtime" if separate else "cuda")
+        if recipe.bundle.cublas == "separate":
+            groups.append("cublas")
     if recipe.openblas.origin == "system":
         groups.append("openblas")
     if recipe.bundle.vc_runtime == "installed":

@@ -148,14 +148,41 @@ def _gpu_needs(facts: BundleFacts) -> list[str]:
     lines = [
         f"An NVIDIA GPU, for speed: {gpus} (generation and compute capability). Any other GPU is "
         "not used; the processor then does all the work.",
-        f"NVIDIA's driver {cuda.driver} or newer. Nothing else of CUDA has to be installed."
-        if cuda.cublas
-        else f"NVIDIA's driver {cuda.driver} or newer, and cudart, cublas and cublasLt of CUDA "
-        f"{cuda.toolkit.partition('.')[0]} on the library path: this bundle leaves them out.",
+        f"NVIDIA's driver {cuda.driver} or newer{_cuda_libraries(facts)}",
         "`nvidia-smi` prints the driver's version; `llama-cli --list-devices` the GPUs that are "
         "used.",
     ]
     return [_wrap(line, "  ", "- ") for line in lines]
+
+
+def _cuda_libraries(facts: BundleFacts) -> str:
+    """Return how the sentence about the driver ends: what else of CUDA must be there."""
+    assert facts.cuda is not None
+    bundle = facts.recipe.bundle
+    wanted = ["cudart"] if bundle.cuda_runtime == "separate" else []
+    wanted += ["cublas", "cublasLt"] if bundle.cublas == "separate" else []
+    if not wanted:
+        return ". Nothing else of CUDA has to be installed."
+    *first, last = wanted
+    names = f"{', '.join(first)} and {last}" if first else last
+    release = facts.cuda.toolkit.partition(".")[0]
+    out = "them" if first else "it"
+    return f", and {names} of CUDA {release} on the library path: this bundle leaves {out} out."
+
+
+def _own_blas(facts: BundleFacts) -> str:
+    """Return what a bundle without cuBLAS gives up, and how its user gets it back."""
+    files = ("cublas64_12.dll", "cublasLt64_12.dll")
+    if not facts.windows:
+        files = ("libcublas.so.12", "libcublasLt.so.12")
+    return (
+        "NVIDIA's cuBLAS is NOT inside: kernels of qbuild's multiply what is not quantised (F32, "
+        "F16 and BF16 weights in prompts, attention with flash attention off). Quantised weights "
+        "never use it. It would make the zip 400 MB larger, and such prompts faster; by how much "
+        f"nobody measured yet. To have it, put {' and '.join(files)} of CUDA 12 beside the "
+        "programs: they are then used, and the log says so. GGML_CUDA_BLAS=own in the environment "
+        "keeps to the kernels inside."
+    )
 
 
 def _command(facts: BundleFacts, program: str, arguments: str) -> str:
@@ -295,6 +322,8 @@ def _features(facts: BundleFacts) -> str:
             else "llama-server's web UI is NOT inside; the API is. Use any chat program that "
             "speaks the OpenAI API."
         )
+    if facts.cuda is not None and facts.recipe.bundle.cublas == "none":
+        points.append(_own_blas(facts))
     points.append("HTTPS is inside." if facts.https else "HTTPS is not inside (see above).")
     points.append(
         "Each tool is one file that can be copied alone."

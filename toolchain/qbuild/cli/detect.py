@@ -51,12 +51,12 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
             for hint in found.hints:
                 print(f"  - {hint}")
         if found.recipe:
-            print(f"\nqbuild --recipe {found.recipe} --os {found.os}")
+            print(f"\n{found.command}")
     if found.recipe is None and not args.json:
         raise RecipeError(
             "no recipe makes a bundle that runs on this machine",
             where="; ".join(found.reasons) or None,
-            fix='write one that extends baseline with target.cpu = "x86-64"',
+            fix="for an older x86-64 processor: qbuild --recipe baseline --set target.cpu=x86-64",
         )
     return 0 if found.recipe else RecipeError.exit_code
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qbuild import bounds
 from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import DoctorError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.doctor.diagnosis import Diagnosis
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +41,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(args: argparse.Namespace, reporter: Reporter) -> int:
+def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     """Print what was found; the exit code says whether it is serious."""
     from qbuild.doctor.diagnosis import serious
     from qbuild.doctor.examine import examine
@@ -55,15 +60,30 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         facts = with_recipe(facts, load_recipe(args.recipe, os=args.os))
     found = examine(facts, log_text)
     if args.json:
-        print_json([each.as_json() for each in found])
+        print_json([each.as_json() for each in found or _unknown(log_text)])
     elif not args.quiet:
-        if found:
-            print("\n\n".join(each.render() for each in found))
-        else:
-            print("nothing known is in this log" if args.log else "nothing is wrong that is known")
-    if args.log and not found:
-        reporter.say("the first error of a log is mostly its cause: look there")
+        print(_render(found, log_text) if args.log or found else "nothing is wrong that is known")
     return DoctorError.exit_code if serious(found) else 0
+
+
+def _render(found: Sequence[Diagnosis], log_text: str) -> str:
+    if not found:
+        found = _unknown(log_text)
+        if not found:
+            return "nothing known is in this log, and no line of it looks like an error"
+    return "\n\n".join(each.render() for each in found)
+
+
+def _unknown(log_text: str) -> tuple[Diagnosis, ...]:
+    """Return the lines that look like errors, where nothing more is known about a log."""
+    from qbuild.doctor.errorlines import error_lines
+    from qbuild.doctor.findings import Hit, diagnosis
+
+    lines = error_lines(log_text)
+    if not lines:
+        return ()
+    evidence = tuple(f"line {each.number}: {each.text}" for each in lines)
+    return (diagnosis(Hit(id="unknown-error", found=""), evidence),)
 
 
 def _facts(args: argparse.Namespace) -> Facts:
@@ -92,7 +112,7 @@ def store_root(args: argparse.Namespace) -> str:
 
 
 def _log(name: str) -> str:
-    from qbuild.doctor.log import decode, read_log
+    from qbuild.doctor.encodings import decode, read_log
 
     if name == "-":
         return decode(bounds.read_stream(sys.stdin.buffer, 256 << 20, "standard input"))

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Final, Literal
 
 from qbuild import resources
+from qbuild.cuda.gpu_names import chip, plain, spellings
 from qbuild.errors import RecipeError
 
 Coverage = Literal["native", "jit", "none"]
@@ -246,27 +247,25 @@ class Gpu:
         return f"{self.capability.major}{self.capability.minor}"
 
 
-_VENDOR: Final = re.compile(r"\b(nvidia|geforce|quadro|tesla|graphics|laptop|mobile|gpu)\b")
-
-
-def _plain(name: str) -> str:
-    name = _VENDOR.sub(" ", name.lower())
-    return re.sub(r"[^a-z0-9]+", "", name)
-
-
 @cache
 def _gpus() -> dict[str, Gpu]:
     found = {}
     for row in resources.read_table("gpus.toml")["family"]:
-        major, minor = row["cc"].split(".")
-        capability = ComputeCapability(major=int(major), minor=int(minor))
         for name in row["gpus"]:
-            found[_plain(name)] = Gpu(name=name, capability=capability)
+            found[plain(name)] = Gpu(name=name, capability=_capability(row["cc"]))
     return found
+
+
+def _capability(text: str) -> ComputeCapability:
+    major, minor = text.split(".")
+    return ComputeCapability(major=int(major), minor=int(minor))
 
 
 def find_gpu(name: str) -> Gpu:
     """Return the GPU of that name, or of that compute capability ("6.1").
+
+    Makers' words, sizes of memory, sockets and editions are left out as far as needed:
+    :mod:`qbuild.cuda.gpu_names`.
 
     Raises:
         RecipeError: There is none in the table; the message names near ones.
@@ -275,13 +274,12 @@ def find_gpu(name: str) -> Gpu:
         capability = ComputeCapability(major=int(match[1]), minor=int(match[2]))
         return Gpu(name=f"compute capability {capability}", capability=capability)
     table = _gpus()
-    plain = _plain(name)
-    if plain in table:
-        return table[plain]
-    shortened = _plain(re.sub(r"(?i)\b[0-9]+ ?gb\b", "", name))  # "GTX 1070 8GB"
-    if shortened in table:
-        return table[shortened]
-    near = difflib.get_close_matches(plain, table, n=3, cutoff=0.75)
+    for spelled in spellings(name):
+        if spelled in table:
+            return table[spelled]
+    if number := resources.read_table("gpus.toml")["chips"].get(chip(name)):
+        return Gpu(name=name.strip(), capability=_capability(number))
+    near = difflib.get_close_matches(plain(name), table, n=3, cutoff=0.75)
     raise RecipeError(
         f"no GPU called {name!r} is in the table",
         fix=(f"did you mean {' or '.join(table[each].name for each in near)}? " if near else "")

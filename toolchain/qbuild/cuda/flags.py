@@ -200,6 +200,7 @@ def cache_entries(
     *,
     kv_types: Sequence[str],
     peer_copy: bool = True,
+    own_blas: bool = False,
     compiler: str = "clang-cuda",
 ) -> dict[str, bool | int | str]:
     """Return the CMake cache entries of a build with the nvcuda (and cuda-clang) series.
@@ -208,6 +209,7 @@ def cache_entries(
         archs: The recipe's architectures.
         kv_types: Pairs of types (K-V) that the flash attention kernels take; f16-f16 always.
         peer_copy: Copies between GPUs without the CPU.
+        own_blas: Matrix products by the kernels of the own-blas series, without cuBLAS.
         compiler: ``clang-cuda`` or ``nvcc``.
 
     Raises:
@@ -220,6 +222,8 @@ def cache_entries(
         if compiler == "clang-cuda"
         else {"GGML_CUDA_COMPRESSION_MODE": "speed"}
     )
+    if own_blas:
+        own["GGML_CUDA_OWN_BLAS"] = True
     return {
         **own,
         "BUILD_SHARED_LIBS": True,  # ggml-base, which a loadable backend shares with its program

@@ -64,6 +64,26 @@ def planned(
     )
 
 
+def check_driver(version: str, *, target: str, driver: str | None) -> None:
+    """Check a promised driver against CUDA itself, where no cuBLAS is chosen by it.
+
+    Args:
+        version: CUDA version of the runtime.
+        target: ``linux`` or ``windows``.
+        driver: Lowest driver that the recipe promises.
+
+    Raises:
+        ToolchainError: It is too old for this CUDA.
+    """
+    floor = driver_floor(version, target, "lz4")
+    if driver is not None and parse_version(floor) > parse_version(driver):
+        raise ToolchainError(
+            f"CUDA {version} needs driver {floor}, the recipe promises {driver}",
+            where="cuda.driver",
+            fix=f"promise {floor}",
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Library:
     """One library of one version, as its file says.

@@ -92,7 +92,11 @@ class Machine:
 
 
 def choose(
-    machine: Machine, archs: Sequence[CudaArch], *, where: str | None = None
+    machine: Machine,
+    archs: Sequence[CudaArch],
+    *,
+    where: str | None = None,
+    cublas: bool = True,
 ) -> tuple[Toolkit, HostCompiler]:
     """Return the first toolkit that compiles every architecture, and the compiler it goes with.
 
@@ -100,6 +104,7 @@ def choose(
         machine: What there is.
         archs: The recipe's architectures.
         where: For messages.
+        cublas: Whether ggml-cuda links cuBLAS, which must then be in the toolkit.
 
     Raises:
         ToolchainError: There is none; the message has the reason for each toolkit.
@@ -114,7 +119,7 @@ def choose(
     reasons: list[ToolchainError] = []
     for toolkit in machine.toolkits:
         try:
-            return toolkit, _fitting(toolkit, machine.compilers, archs, where)
+            return toolkit, _fitting(toolkit, machine.compilers, archs, where, cublas=cublas)
         except ToolchainError as error:
             reasons.append(error)
     if len(reasons) == 1:
@@ -138,6 +143,8 @@ def _fitting(
     compilers: Sequence[HostCompiler],
     archs: Sequence[CudaArch],
     where: str | None,
+    *,
+    cublas: bool,
 ) -> HostCompiler:
     """Return the compiler that goes with a toolkit, or raise the reason why it will not do."""
     if bad := unfit(toolkit.root):
@@ -153,11 +160,12 @@ def _fitting(
             fix="run its `nvcc --version`, then install it again",
         )
     table.check_archs(archs, toolkit.version, where=where)
-    if not toolkit.cublas:
+    if cublas and not toolkit.cublas:
         raise ToolchainError(
             f"CUDA {toolkit.version} is installed without cuBLAS, which ggml-cuda needs",
             where=where,
-            fix="install its libcublas development package (cublas_v2.h and libcublas.so)",
+            fix="install its libcublas development package (cublas_v2.h and libcublas.so), or "
+            'set bundle.cublas = "none"',
         )
     if not toolkit.static:
         raise ToolchainError(

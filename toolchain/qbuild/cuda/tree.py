@@ -2,7 +2,7 @@
 
 What lies where (``--cuda-path`` is the folder itself)::
 
-    include/                headers of nvcc, runtime, cccl and cublas, merged
+    include/                headers of nvcc, runtime, cccl and cublas (where it is linked), merged
     bin/ptxas               NVIDIA's assembler, from the nvcc wheel of the host
     bin/fatbinary           toolchain/cuda/fatbinary.c, compiled for the host
     bin/libnvfatbin.so.12   the library it calls
@@ -45,7 +45,8 @@ HOST_WHEELS: Final = (ZIG, NVCC, NVFATBIN, CLANG_TIDY, CCCL)
 """Projects whose wheel for the host is needed."""
 
 TARGET_WHEELS: Final = (RUNTIME, CUBLAS)
-"""Projects whose wheel for the target is needed: headers, import libraries, what is bundled."""
+"""Projects whose wheel for the target is needed: headers, import libraries, what is bundled.
+The second only where ggml-cuda links cuBLAS (:func:`target_wheels`)."""
 
 _NVFATBIN_FILE: Final = {
     "linux": "nvidia/nvfatbin/lib/libnvfatbin.so.12",
@@ -66,7 +67,7 @@ CUBLAS_FUNCTIONS: Final = (
 )  # fmt: skip
 """What ggml-cuda imports at the pin, read from the finished ``ggml-cuda.dll``."""
 
-FOLDERS: Final = (
+FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
     (NVCC, "nvidia/cuda_nvcc/include", "include"),
     (RUNTIME, "nvidia/cuda_runtime/include", "include"),
     (CCCL, "nvidia/cuda_cccl/include", "include"),
@@ -89,34 +90,54 @@ RUNTIME_FILES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 """Target → (project, file in its wheel) of everything a bundle may carry of NVIDIA's."""
 
 
-def files(*, host: str, target: str) -> tuple[tuple[str, str, str], ...]:
+def target_wheels(*, cublas: bool) -> tuple[str, ...]:
+    """Return the projects of :data:`TARGET_WHEELS` that a build with or without cuBLAS needs."""
+    return tuple(project for project in TARGET_WHEELS if cublas or project != CUBLAS)
+
+
+def folders(*, cublas: bool) -> tuple[tuple[str, str, str], ...]:
+    """Return :data:`FOLDERS` for a build with or without cuBLAS."""
+    return tuple(each for each in FOLDERS if cublas or each[0] != CUBLAS)
+
+
+def linked(target: str, *, cublas: bool) -> tuple[str, ...]:
+    """Return :data:`LINKED` of a target for a build with or without cuBLAS."""
+    return tuple(name for name in LINKED[target] if cublas or "cublas" not in name)
+
+
+def files(*, host: str, target: str, cublas: bool = True) -> tuple[tuple[str, str, str], ...]:
     """Return (project, file in its wheel, folder of the tree) of every single file.
 
     Args:
         host: ``linux`` or ``windows``: where clang and ptxas run.
         target: ``linux`` or ``windows``: what is built for.
+        cublas: Whether ggml-cuda links cuBLAS.
     """
     exe = ".exe" if host == "windows" else ""
-    linked = (
+    libraries = (
         ((RUNTIME, "nvidia/cuda_runtime/lib/x64/cudart.lib"),)
         if target == "windows"
-        else RUNTIME_FILES["linux"]
+        else tuple(each for each in RUNTIME_FILES["linux"] if cublas or each[0] != CUBLAS)
     )
     return (
         (NVCC, f"nvidia/cuda_nvcc/bin/ptxas{exe}", "bin"),
         (NVFATBIN, _NVFATBIN_FILE[host], "bin"),
         (NVCC, "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc", "nvvm/libdevice"),
-        *((project, name, "lib") for project, name in linked),
+        *((project, name, "lib") for project, name in libraries),
     )
 
 
-def provided(target: str) -> Mapping[str, tuple[str, str]]:
+def provided(target: str, *, runtime: bool, cublas: bool) -> Mapping[str, tuple[str, str]]:
     """Return the libraries that a bundle may take from wheels: name → (project, file).
 
     Args:
         target: ``linux`` or ``windows``.
+        runtime: Whether the runtime is bundled.
+        cublas: Whether cuBLAS is.
     """
-    return {Path(file).name: (project, file) for project, file in RUNTIME_FILES[target]}
+    inside = {RUNTIME: runtime, CUBLAS: cublas}
+    files = RUNTIME_FILES[target]
+    return {Path(file).name: (project, file) for project, file in files if inside[project]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +154,7 @@ class Command:
 
 
 def assemble(
-    tree: Path, unpacked: Mapping[str, Path], *, host: str, target: str
+    tree: Path, unpacked: Mapping[str, Path], *, host: str, target: str, cublas: bool = True
 ) -> tuple[Command, ...]:
     """Fill an empty folder with the CUDA tree.
 
@@ -143,6 +164,7 @@ def assemble(
             :data:`HOST_WHEELS` for the host, of :data:`TARGET_WHEELS` for the target.
         host: ``linux`` or ``windows``: where clang and ptxas run.
         target: ``linux`` or ``windows``: what is built for.
+        cublas: Whether ggml-cuda links cuBLAS.
 
     Returns:
         The commands still to be run, in any order: they make ``bin/fatbinary`` and, for a Windows
@@ -151,7 +173,7 @@ def assemble(
     Raises:
         ToolchainError: A wheel is missing, or lacks a file that it should hold.
     """
-    for project in (*HOST_WHEELS, *TARGET_WHEELS):
+    for project in (*HOST_WHEELS, *target_wheels(cublas=cublas)):
         if project not in unpacked:
             raise ToolchainError(
                 f"the {project} wheel is missing",
@@ -160,14 +182,15 @@ def assemble(
             )
     (tree / "bin").mkdir(parents=True)
     (tree / "lib").mkdir()
-    for project, source, dest in FOLDERS:
+    for project, source, dest in folders(cublas=cublas):
         shutil.copytree(
             part(unpacked, project, source),
             tree / dest,
             ignore=shutil.ignore_patterns("__init__.py", "__pycache__"),
             dirs_exist_ok=True,
         )
-    for name in ("cuda.h", "cuda_runtime.h", "crt/host_config.h", "cublas_v2.h", "cub/cub.cuh"):
+    needed = ["cuda.h", "cuda_runtime.h", "crt/host_config.h", "cub/cub.cuh"]
+    for name in [*needed, "cublas_v2.h"] if cublas else needed:
         if not (tree / "include" / name).is_file():
             raise ToolchainError(
                 f"no wheel holds the header {name}",
@@ -176,7 +199,7 @@ def assemble(
             )
     shutil.copytree(_clang_headers(unpacked), tree / "resource" / "include")
     shutil.copytree(_own("overlay"), tree / "overlay")
-    for project, source, dest in files(host=host, target=target):
+    for project, source, dest in files(host=host, target=target, cublas=cublas):
         copy = tree / dest / Path(source).name
         copy.parent.mkdir(parents=True, exist_ok=True)
         _link_or_copy(part(unpacked, project, source), copy)
@@ -185,7 +208,7 @@ def assemble(
 
     zig = zig_program(unpacked)
     commands = [fatbinary_command(zig, tree, host=host)]
-    if target == "windows":
+    if target == "windows" and cublas:
         for name in IMPORTED:
             dll = part(unpacked, CUBLAS, f"nvidia/cublas/bin/{name}.dll")
             definition = tree / "lib" / f"{name}.def"

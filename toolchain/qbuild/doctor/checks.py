@@ -34,6 +34,8 @@ def run_checks(facts: Facts, seen: frozenset[str] = frozenset()) -> list[Hit]:
         checks_cuda.mixed_toolkits,
         checks_cuda.cuda_folder,
         checks_cuda.kernels_for_card,
+        checks_cuda.gpu_without_recipe,
+        checks_cuda.gpu_in_wsl,
         checks_cuda.gpu_driver,
         checks_machine.build_folder,
         checks_machine.path_length,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from qbuild import resources
 from qbuild.cuda import table
 from qbuild.cuda.arch import architectures, coverage, find_gpu, parse_arch
 from qbuild.cuda.table import minor
@@ -131,11 +132,8 @@ def capability_of(card: GpuFacts) -> str | None:
         return card.capability
     if not card.name:
         return None
-    # "GeForce GTX 1060 with Max-Q Design": the suffix does not change the chip
-    name = re.sub(r"(?i)\s*(with )?max-q( design)?|\s*laptop gpu", "", card.name)
-    name = re.sub(r"(?i)[- ](pcie|sxm\d*|nvl).*", "", name)
     try:
-        return str(find_gpu(name).capability)
+        return str(find_gpu(card.name).capability)
     except QbuildError:
         return None
 
@@ -171,6 +169,76 @@ def kernels_for_card(facts: Facts) -> Iterator[Hit]:
                 recipe=recipe or f'add "{number}-real" to the recipe\'s CUDA architectures',
             )
             return
+
+
+def _gpu_recipes() -> dict[str, str]:
+    """Return the recipes with GPU code: name → lowest compute capability it has code for."""
+    rows = resources.read_table("detect.toml")["recipe"]
+    return {row["name"]: row["gpu"][0] for row in rows if "gpu" in row and "exact" not in row}
+
+
+def _number(capability: str) -> tuple[int, int]:
+    major, _, minor = capability.partition(".")
+    return int(major), int(minor)
+
+
+def without_recipe(cards: Iterable[GpuFacts]) -> tuple[GpuFacts, str] | None:
+    """Return the NVIDIA card that is older than every recipe's code, and what it is; or nothing.
+
+    A card that some recipe has code for makes the others unimportant.
+    """
+    lowest = min(_number(each) for each in _gpu_recipes().values())
+    known = [
+        (card, capability)
+        for card in cards
+        if card.vendor in (None, "nvidia") and (capability := capability_of(card))
+    ]
+    known = [each for each in known if re.fullmatch(r"\d{1,2}\.\d", each[1])]
+    if not known or any(_number(capability) >= lowest for _, capability in known):
+        return None
+    return known[0]
+
+
+def own_build(capability: str, system: str | None) -> str:
+    """Return the command that builds for a GPU that no recipe has code for; empty: none can."""
+    number = capability.replace(".", "")
+    if int(number) < resources.read_table("cuda.toml")["clang-cuda"]["oldest-arch"]:
+        return ""
+    target = " --os windows" if system == "windows" else " --os linux" if system else ""
+    return f"qbuild --recipe gtx1060 --cuda-arch {number}{target}"
+
+
+def gpu_without_recipe(facts: Facts) -> Iterator[Hit]:
+    """A card that is older than every recipe's code: no driver helps."""
+    found = without_recipe(facts.cards())
+    if found is None or facts.bundle_cubins or facts.bundle_ptx or facts.architectures:
+        return  # another check speaks about that bundle, or somebody builds for the card
+    card, capability = found
+    command = own_build(capability, facts.os)
+    lowest = min(_gpu_recipes().values(), key=_number)
+    yield Hit(
+        id="gpu-without-recipe",
+        found=f"{card.name or 'the GPU'} is of compute capability {capability}, and no recipe has "
+        f"code for it: they start at {lowest}; a newer driver does not help",
+        mend=f"build for it: `{command}` (it wants a driver for CUDA 12), or use the CPU: recipe "
+        "avx2"
+        if command
+        else "use the CPU: recipe avx2 or baseline (CUDA 12 has no code for such a GPU at all)",
+    )
+
+
+def gpu_in_wsl(facts: Facts) -> Iterator[Hit]:
+    """WSL that shows no GPU to somebody who wants CUDA."""
+    wanted = (
+        facts.cuda_version
+        or facts.toolchain in ("nvcc", "clang-cuda")
+        or facts.recipe in _gpu_recipes()
+    )
+    if facts.is_wsl and facts.gpus == () and wanted:
+        yield Hit(
+            id="cuda-no-device-wsl",
+            found="CUDA is wanted, and WSL shows no GPU",
+        )
 
 
 def gpu_driver(facts: Facts) -> Iterator[Hit]:

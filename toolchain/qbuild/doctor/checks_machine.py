@@ -195,4 +195,10 @@ def processor(facts: Facts) -> Iterator[Hit]:
 def antivirus(facts: Facts) -> Iterator[Hit]:
     """Microsoft Defender without an exclusion, where both facts could be read."""
     if facts.defender_realtime and facts.defender_excluded is False:
-        yield Hit(id="antivirus", found="Defender scans the store while it is built in")
+        yield Hit(
+            id="antivirus",
+            found="Defender scans the store while it is built in",
+            mend="exclude the store's folder (Windows Security, Virus & threat protection, "
+            "Exclusions); undo it later if the machine is not yours",
+            severity="hint",
+        )

@@ -27,6 +27,7 @@ class Diagnosis:
         why: Why it matters.
         mend: How to mend it.
         recipe: The change to the recipe (or the recipe to take) that mends it; empty: none does.
+        verb: The command of qbuild's that goes further; empty: there is none.
         evidence: Lines of the log that show it, ``line 12: …``.
         note: How far the check itself can be trusted; empty: nothing to say.
     """
@@ -37,6 +38,7 @@ class Diagnosis:
     why: str
     mend: str
     recipe: str = ""
+    verb: str = ""
     evidence: tuple[str, ...] = ()
     note: str = ""
 
@@ -48,6 +50,8 @@ class Diagnosis:
         lines.append(_wrapped("  to do: ", self.mend))
         if self.recipe:
             lines.append(_wrapped(" recipe: ", self.recipe))
+        if self.verb:
+            lines.append(_wrapped("further: ", self.verb))
         if self.note:
             lines.append(_wrapped("   note: ", self.note))
         return "\n".join(lines)
@@ -65,6 +69,7 @@ class Diagnosis:
             "why": self.why,
             "mend": self.mend,
             "recipe": self.recipe,
+            "verb": self.verb,
             "evidence": list(self.evidence),
             "note": self.note,
         }

@@ -1,17 +1,26 @@
-"""The table of diagnoses (``toolchain/data/doctor-signatures.toml``), read and compiled once.
+"""The tables of diagnoses (``toolchain/data/doctor/*.toml``), read and compiled once.
 
-The format is described at the head of that file.
+Their format is described in the README beside them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from qbuild import resources
+from qbuild.doctor.codes import win32
 from qbuild.doctor.diagnosis import UNTESTED, Diagnosis, Severity
+from qbuild.doctor.literals import required
+
+REACH: Final = 2500
+"""Characters on either side of a plain piece that a signature may span; the longest has 1,200."""
+
+FOLDER: Final = "doctor"
+"""Folder of the tables below ``toolchain/data``."""
 
 GAP: Final = ".{0,240}?"
 """What "…" in a signature stands for: three full lines of a terminal, so that noise of another
@@ -28,6 +37,63 @@ def compact(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Signature:
+    """One text by which a diagnosis is known.
+
+    Args:
+        literal: Compact text to look for; empty: ``pattern`` is asked.
+        pattern: Regular expression on compact text.
+    """
+
+    literal: str = ""
+    pattern: re.Pattern[str] | None = None
+
+    def find(self, compacted: str) -> Found | None:
+        """Return its first place in a compact text."""
+        if self.pattern is None:
+            at = compacted.find(self.literal)
+            return None if at < 0 else Found(start=at, end=at + len(self.literal), groups={})
+        for start, end in _windows(compacted, required(self.pattern.pattern)):
+            if match := self.pattern.search(compacted, start, end):
+                groups = {key: value or "" for key, value in match.groupdict().items()}
+                return Found(start=match.start(), end=match.end(), groups=groups)
+        return None
+
+
+def _windows(text: str, pieces: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a text that an expression which needs one of ``pieces`` can match in."""
+    if not pieces:
+        yield 0, len(text)
+        return
+    places = sorted(at for piece in pieces for at in _places(text, piece))
+    begin, end = -1, -1
+    for at in places:
+        if at - REACH > end:
+            if end >= 0:
+                yield begin, end
+            begin = max(0, at - REACH)
+        end = min(len(text), at + REACH)
+    if end >= 0:
+        yield begin, end
+
+
+def _places(text: str, piece: str) -> Iterator[int]:
+    at = text.find(piece)
+    while at >= 0:
+        yield at
+        at = text.find(piece, at + len(piece))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A place in a compact text, and what the signature's named groups caught there."""
+
+    start: int
+    end: int
+    groups: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One row of the table.
 
@@ -37,9 +103,18 @@ class Finding:
         found, why, mend, recipe: The words; a check may have more exact ones.
         tier: 1 is told before 2, 2 before 3.
         patterns: Signatures in a log, on compact text.
+        codes: Windows' codes that show it, as unsigned 32-bit numbers.
+        also: Signatures of which one must stand in the log, too; none: nothing more is asked.
+        explains: Ids of diagnoses that are only a consequence of this one.
+        detail: What is added to ``found``, with the names of the signature's groups; of several
+            the first whose names are all known.
+        extract: Expression for those names on the lines as they are, where compact text loses them.
+        verb: The command of qbuild's that goes further.
         facts: Whether a check of facts can give it.
         windows: Whether only a Windows machine can have it.
         ref: Public reports of it.
+        example: A log in which it is found.
+        kind: Name of the table, without suffix.
     """
 
     id: str
@@ -49,10 +124,18 @@ class Finding:
     mend: str
     recipe: str = ""
     tier: int = 2
-    patterns: tuple[re.Pattern[str], ...] = ()
+    patterns: tuple[Signature, ...] = ()
+    codes: tuple[int, ...] = ()
+    also: tuple[Signature, ...] = ()
+    explains: frozenset[str] = frozenset()
+    detail: tuple[str, ...] = ()
+    extract: re.Pattern[str] | None = None
+    verb: str = ""
     facts: bool = False
     windows: bool = False
     ref: str = ""
+    example: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,17 +155,29 @@ class Hit:
     severity: Severity | None = None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _signature(text: str) -> Signature:
     if text.startswith("re:"):
-        return re.compile(text[3:])
-    parts = (re.escape(compact(part)) for part in text.split("…"))
-    return re.compile(GAP.join(parts))
+        return Signature(pattern=re.compile(text[3:]))
+    parts = [compact(part) for part in text.split("…")]
+    if len(parts) == 1:
+        return Signature(literal=parts[0])
+    return Signature(pattern=re.compile(GAP.join(re.escape(part) for part in parts)))
+
+
+def _details(given: str | list[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _codes(row: Mapping[str, Any]) -> tuple[int, ...]:
+    return (
+        *(int(each, 16) for each in row.get("codes", ())),
+        *(win32(number) for number in row.get("winerror", ())),
+    )
 
 
 @cache
 def findings() -> dict[str, Finding]:
-    """Return the table by id."""
-    rows = resources.read_table("doctor-signatures.toml")["finding"]
+    """Return every row of every table by id."""
     return {
         row["id"]: Finding(
             id=row["id"],
@@ -92,13 +187,28 @@ def findings() -> dict[str, Finding]:
             mend=row["mend"],
             recipe=row.get("recipe", ""),
             tier=row["tier"],
-            patterns=tuple(_pattern(each) for each in row.get("log", ())),
+            patterns=tuple(_signature(each) for each in row.get("log", ())),
+            codes=_codes(row),
+            also=tuple(_signature(each) for each in row.get("also", ())),
+            explains=frozenset(row.get("explains", ())),
+            detail=_details(row.get("detail", [])),
+            extract=re.compile(row["extract"], re.IGNORECASE) if "extract" in row else None,
+            verb=row.get("verb", ""),
             facts=row.get("facts", False),
             windows=row.get("windows", False),
             ref=row.get("ref", ""),
+            example=row.get("example", ""),
+            kind=kind,
         )
-        for row in rows
+        for kind in kinds()
+        for row in resources.read_table(f"{FOLDER}/{kind}.toml")["finding"]
     }
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """Return the names of the tables, without suffix."""
+    return tuple(sorted(path.stem for path in (resources.data_dir() / FOLDER).glob("*.toml")))
 
 
 def diagnosis(hit: Hit, evidence: tuple[str, ...] = ()) -> Diagnosis:
@@ -111,6 +221,7 @@ def diagnosis(hit: Hit, evidence: tuple[str, ...] = ()) -> Diagnosis:
         why=row.why,
         mend=hit.mend or row.mend,
         recipe=hit.recipe or row.recipe,
+        verb=row.verb,
         evidence=evidence,
         note=UNTESTED if row.windows else "",
     )

@@ -6,38 +6,40 @@ message matches however it was wrapped; each place in it is known by its line in
 
 from __future__ import annotations
 
-import contextlib
-import locale
-import os
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from qbuild.doctor.findings import Finding, compact, findings
-from qbuild.errors import UsageError
+from qbuild.doctor.codes import Seen, seen_in
+from qbuild.doctor.findings import Finding, Found, compact, findings
 
 HEAD: Final = 2 << 20
 TAIL: Final = 6 << 20
 """Of a log with more characters only this much of its head and of its tail is read: the first
 error is near the one, the last near the other, and the answer must not take long."""
 
-_MOST: Final = 32 << 20
-"""Bytes of a log's head, and of its tail, that are read at all: characters take up to four, and
-colours as much again."""
+ROUNDED: Final = "exit-code-rounded"
+"""The diagnosis for a code that was rounded so far that it can be one of several."""
 
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]"
 )
 _PREFIX: Final = re.compile(
     r"""^\s*(?:
-        \d{4}-\d\d-\d\dT[\d:.]+Z\s        # GitHub Actions, GitLab
+        \[?\d{4}[-/]\d\d[-/]\d\d[T\s]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|\s?[+-]\d\d:?\d\d)?\]?:?\s
+                                          # GitHub Actions, GitLab, Docker, Python's logging
+      | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s # a clock alone
+      | [A-Z][a-z]{2}\s+\d+\s\d\d:\d\d:\d\d\s\S+\s[\w./@-]+(?:\[\d+\])?:\s   # syslog, journald
+      | \d+\.\d\d\.\d{3}\.\d{3}\s[IWED]\s  # llama-server --log-timestamps
       | \#\#\[(?:error|warning|group|debug|command)\]
       | \#\d+\s+\d+\.\d+\s                # docker build
+      | [a-z][\w.-]*\s+\|\s               # docker compose
       | \d+>                              # MSBuild's number of a project
       | \[\d+/\d+\]\s                     # ninja's count
       | \[\s*\d+%\]\s                     # make's
+      | (?:>\s)+                          # quoted in a mail or a report
     )+""",
     re.VERBOSE,
 )
@@ -52,48 +54,138 @@ class LogHit:
         position: Where in the compact text.
         evidence: The lines that show it.
         groups: Named groups of the signature, as they were written (upper case is lost).
+        codes: The codes that a rounded one can stand for.
     """
 
     finding: Finding
     position: int
     evidence: tuple[str, ...]
     groups: dict[str, str]
+    codes: tuple[int, ...] = ()
 
 
-def scan(text: str) -> tuple[LogHit, ...]:
+class LogText:
+    """A log as lines, and as one compact text in which each place knows its line."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = _lines(text)
+        self.plain = [_PREFIX.sub("", line) for line in self.lines]
+        parts = [compact(line) for line in self.plain]
+        self._starts: list[int] = []
+        total = 0
+        for part in parts:
+            self._starts.append(total)
+            total += len(part)
+        self.whole = "".join(parts)
+
+    def line_of(self, position: int) -> int:
+        """Return the index of the line that holds a place of the compact text."""
+        return bisect_right(self._starts, position) - 1
+
+    def start_of(self, line: int) -> int:
+        """Return where a line begins in the compact text."""
+        return self._starts[line]
+
+    def evidence(self, begin: int, end: int) -> tuple[str, ...]:
+        """Return the lines from one to another as a person sees them."""
+        shown = [
+            each for i in range(begin, min(end, begin + 3) + 1) if (each := self.lines[i].strip())
+        ]
+        return (f"line {begin + 1}: {' '.join(shown)[:300]}",)
+
+
+def scan(log: LogText) -> tuple[LogHit, ...]:
     """Return every known signature in a log, likeliest cause first.
 
     Order: causes before symptoms (``tier``), then what comes first: later errors of one build
-    are mostly consequences of its first.
+    are mostly consequences of its first. What another one explains is left out.
     """
-    lines = _lines(text)
-    parts = [compact(_PREFIX.sub("", line)) for line in lines]
-    starts, total = [], 0
-    for part in parts:
-        starts.append(total)
-        total += len(part)
-    whole = "".join(parts)
-    hits = []
+    hits = list(_by_signature(log)) + list(_by_code(log))
+    first: dict[str, LogHit] = {}
+    for hit in sorted(hits, key=lambda each: (each.position, -len(each.groups))):
+        first.setdefault(hit.finding.id, hit)
+    explained = {each for hit in first.values() for each in hit.finding.explains}
+    kept = [hit for hit in first.values() if hit.finding.id not in explained]
+    return tuple(sorted(kept, key=lambda hit: (hit.finding.tier, hit.position, hit.finding.id)))
+
+
+def _asked_for(finding: Finding, log: LogText) -> bool:
+    return not finding.also or any(each.find(log.whole) for each in finding.also)
+
+
+def _by_signature(log: LogText) -> Iterator[LogHit]:
     for finding in findings().values():
-        matches = [found for each in finding.patterns if (found := each.search(whole))]
-        if not matches:
+        matches = [found for each in finding.patterns if (found := each.find(log.whole))]
+        if not matches or not _asked_for(finding, log):
             continue
         # of two signatures at one place the one that tells more
-        first = min(matches, key=lambda match: (match.start(), -len(match.groupdict())))
-        detailed = next((match for match in matches if match.groupdict()), first)
-        begin = bisect_right(starts, first.start()) - 1
-        end = bisect_right(starts, max(first.start(), first.end() - 1)) - 1
-        shown = [each for i in range(begin, min(end, begin + 3) + 1) if (each := lines[i].strip())]
-        evidence = (f"line {begin + 1}: {' '.join(shown)[:300]}",)
-        hits.append(
-            LogHit(
-                finding=finding,
-                position=first.start(),
-                evidence=evidence,
-                groups={key: value or "" for key, value in detailed.groupdict().items()},
-            )
-        )
-    return tuple(sorted(hits, key=lambda hit: (hit.finding.tier, hit.position, hit.finding.id)))
+        first = min(matches, key=lambda match: (match.start, -len(match.groups)))
+        detailed = next((match for match in matches if any(match.groups.values())), first)
+        yield _hit(finding, log, first, detailed)
+
+
+def _hit(finding: Finding, log: LogText, first: Found, detailed: Found) -> LogHit:
+    begin = log.line_of(first.start)
+    end = log.line_of(max(first.start, first.end - 1))
+    return LogHit(
+        finding=finding,
+        position=first.start,
+        evidence=log.evidence(begin, end),
+        groups=detailed.groups | _extracted(finding, log, begin, end),
+    )
+
+
+def _extracted(finding: Finding, log: LogText, begin: int, end: int) -> dict[str, str]:
+    """Return what the table's expression finds in the lines: ``flag2`` is a flag, too."""
+    if finding.extract is None:
+        return {}
+    match = finding.extract.search("\n".join(log.plain[begin : end + 4]))
+    if match is None:  # some messages name the thing before they say what is wrong with it
+        match = finding.extract.search("\n".join(log.plain[max(0, begin - 4) : end + 1]))
+    named = match.groupdict() if match else {}
+    return {
+        name.rstrip("0123456789"): " ".join(value.split())[:120]
+        for name, value in named.items()
+        if value
+    }
+
+
+def _by_code(log: LogText) -> Iterator[LogHit]:
+    rows: dict[int, list[Finding]] = {}
+    for finding in findings().values():
+        for code in finding.codes:
+            rows.setdefault(code, []).append(finding)
+    known = tuple(rows)
+    for line, seen in _codes_in(log, known):
+        told = [findings()[ROUNDED]] if len(seen.codes) > 1 else rows[seen.codes[0]]
+        for finding in told:
+            if _asked_for(finding, log):
+                yield LogHit(
+                    finding=finding,
+                    position=log.start_of(line),
+                    evidence=log.evidence(line, line),
+                    groups=_extracted(finding, log, line, line),
+                    codes=seen.codes,
+                )
+
+
+def _codes_in(log: LogText, known: tuple[int, ...]) -> Iterator[tuple[int, Seen]]:
+    """Yield codes with their lines: first those that stand in one line, then wrapped ones."""
+    text = "\n".join(log.plain)
+    starts = [0]
+    for line in log.plain:
+        starts.append(starts[-1] + len(line) + 1)
+    whole = False
+    for seen in seen_in(text, known):
+        whole = True
+        yield bisect_right(starts, seen.start) - 1, seen
+    if whole:
+        return
+    joined = "".join(log.plain)
+    for seen in seen_in(joined, known):
+        # as many line ends were left out as there are lines before it
+        at = next((i for i in range(len(starts) - 1) if starts[i + 1] - i - 1 > seen.start), 0)
+        yield at, seen
 
 
 def _lines(text: str) -> list[str]:
@@ -105,48 +197,3 @@ def _lines(text: str) -> list[str]:
         line.rsplit("\r", 1)[-1]
         for line in _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
     ]
-
-
-def decode(data: bytes, code_page: str | None = None) -> str:
-    """Return a log's text, whatever wrote it.
-
-    Windows PowerShell's ``>`` writes UTF-16. Of a build some programs write UTF-8 and some the
-    system's code page, into one log: each line is read by itself.
-
-    Args:
-        data: The log's bytes.
-        code_page: What is tried for lines that are not UTF-8; this system's by default.
-    """
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", errors="replace")
-    if data[:4096].count(0) > len(data[:4096]) // 4:
-        return data.decode("utf-16-le", errors="replace")
-    with contextlib.suppress(UnicodeDecodeError):
-        return data.decode("utf-8-sig")
-    second = code_page or locale.getpreferredencoding(False)
-    return "\n".join(_decode_line(line, second) for line in data.split(b"\n"))
-
-
-def _decode_line(line: bytes, code_page: str) -> str:
-    for encoding in ("utf-8", code_page):
-        with contextlib.suppress(UnicodeDecodeError, LookupError):
-            return line.decode(encoding)
-    return line.decode("cp1252", errors="replace")
-
-
-def read_log(path: Path) -> str:
-    """Return the text of a log file.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(_MOST)
-            size = stream.seek(0, os.SEEK_END) if stream.seekable() else len(head)
-            if size <= len(head):
-                return decode(head)
-            stream.seek(-_MOST, os.SEEK_END)
-            return f"{decode(head)}\n{decode(stream.read(_MOST))}"
-    except OSError as error:
-        raise UsageError(f"cannot read {path.name}: {error.strerror}", where=str(path)) from error

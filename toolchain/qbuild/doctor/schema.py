@@ -55,7 +55,7 @@ def facts_schema_text() -> str:
 def reference_page() -> str:
     """Return the page that lists every diagnosis (Markdown)."""
     lines = [
-        "<!-- Generated from toolchain/data/doctor-signatures.toml: run python ci/generate.py -->",
+        "<!-- Generated from toolchain/data/doctor/: run python ci/generate.py -->",
         "# What the doctor knows",
         "",
         "Every diagnosis of `qbuild doctor` by its id. An error stops a build or its result, a",

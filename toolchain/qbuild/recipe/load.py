@@ -58,6 +58,7 @@ OWNED_OPTIONS = {
     "GGML_CUDA_FA_QUANTS": "use `cuda.kv_cache`",
     "GGML_CUDA_NCCL": "no pin holds NCCL",
     "GGML_CUDA_NO_PEER_COPY": "use `cuda.peer_copy`",
+    "GGML_CUDA_OWN_BLAS": "use `bundle.cublas`",
     "GGML_CCACHE": "qbuild decides about compiler caches; see `--no-compiler-cache`",
     "GGML_NATIVE": "use `target.cpu` and `target.isa`: a bundle never depends on the build machine",
     "LLAMA_BUILD_COMMIT": "it is the pin's commit",
@@ -162,12 +163,20 @@ def load_recipe(
     if isinstance(chosen, str) and chosen in per_os:
         _merge(merged, per_os[chosen])
         _merge(merged, command_line)
+    _follow_runtime(merged)
     try:
         recipe: Recipe = build(Recipe, merged)
         _check(recipe, path)
     except KeyProblem as problem:
         raise _error(layers, problem) from None
     return recipe
+
+
+def _follow_runtime(merged: Mapping[str, Any]) -> None:
+    """Leave cuBLAS out where the recipe leaves NVIDIA's runtime out and names only that."""
+    bundle = merged.get("bundle")
+    if isinstance(bundle, dict) and bundle.get("cuda_runtime") == "separate":
+        bundle.setdefault("cublas", "separate")
 
 
 def as_dict(recipe: Recipe) -> dict[str, Any]:
@@ -335,11 +344,11 @@ def _check_cuda(recipe: Recipe) -> None:
                 f"is empty, and the {recipe.toolchain.name} toolchain compiles CUDA code",
                 'name what the GPU is, e.g. ["61-real"], or use the zig toolchain',
             )
-        if recipe.bundle.cuda_runtime == "separate":
-            raise KeyProblem(
-                ("bundle", "cuda_runtime"), "is about CUDA, and cuda.architectures is empty"
-            )
+        for key, usual in (("cuda_runtime", "bundled"), ("cublas", "bundled")):
+            if getattr(recipe.bundle, key) != usual:
+                raise KeyProblem(("bundle", key), "is about CUDA, and cuda.architectures is empty")
         return
+    _check_cublas(recipe)
 
     if not compiles_cuda:
         raise KeyProblem(
@@ -370,6 +379,35 @@ def _check_cuda(recipe: Recipe) -> None:
         )
     if recipe.build.type != "Release" and recipe.toolchain.name == "clang-cuda":
         raise KeyProblem(("build", "type"), "must be Release: clang-cuda compiles no assertions")
+
+
+OWN_BLAS = "own-blas"
+"""The series without which a bundle needs cuBLAS."""
+
+
+def _check_cublas(recipe: Recipe) -> None:
+    """Check where matrix products come from against where NVIDIA's other libraries are.
+
+    ============  ==========================  ==========================================
+    cublas        cuda_runtime = bundled      cuda_runtime = separate
+    ============  ==========================  ==========================================
+    none          cudart inside               the user brings cudart
+    separate      the user brings cuBLAS      the user brings cudart and cuBLAS
+    bundled       both inside                 refused: a cuBLAS that cannot load alone
+    ============  ==========================  ==========================================
+    """
+    if recipe.bundle.cublas == "none" and OWN_BLAS not in recipe.patches.series:
+        raise KeyProblem(
+            ("bundle", "cublas"),
+            f"is `none`, and patches.series lacks {OWN_BLAS}, whose kernels stand in for it",
+            f'add "{OWN_BLAS}" to patches.series, or set bundle.cublas = "bundled"',
+        )
+    if recipe.bundle.cublas == "bundled" and recipe.bundle.cuda_runtime == "separate":
+        raise KeyProblem(
+            ("bundle", "cublas"),
+            "is `bundled`, and bundle.cuda_runtime = separate leaves out what it needs",
+            'set bundle.cublas = "separate" or "none"',
+        )
 
 
 def _check_msvc(recipe: Recipe) -> None:

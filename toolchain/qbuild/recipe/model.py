@@ -19,6 +19,7 @@ CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 Linkage = Literal["shared", "static"]
 Runtime = Literal["dynamic", "static"]
 CudaRuntime = Literal["bundled", "separate"]
+Cublas = Literal["none", "separate", "bundled"]
 VcRuntime = Literal["none", "installed", "app-local"]
 Generator = Literal["ninja", "visual-studio"]
 OpenBlasOrigin = Literal["none", "wheel", "folder", "system"]
@@ -228,8 +229,18 @@ class Bundle:
     cuda_runtime: CudaRuntime = field(
         default="bundled",
         metadata=doc(
-            "`bundled`: NVIDIA's cudart, cublas and cublasLt lie beside the programs, so that the "
-            "zip just runs; `separate`: they stay out, for those who share them among builds."
+            "`bundled`: NVIDIA's cudart lies beside the programs, so that the zip just runs; "
+            "`separate`: it stays out, for those who share it among builds."
+        ),
+    )
+    cublas: Cublas = field(
+        default="bundled",
+        metadata=doc(
+            "NVIDIA's cuBLAS, for matrix products of weights that are not quantised. `none`: "
+            "kernels of the series own-blas instead; NVIDIA's libraries are used if the user puts "
+            "them beside the programs. `bundled`: it is needed and inside, 400 MB or more; "
+            "`separate`: it is needed and the user brings it. Left out it goes with "
+            "`cuda_runtime`."
         ),
     )
 

@@ -168,6 +168,7 @@ def cache_entries(ask: Request) -> dict[str, CmakeValue]:
             parse_archs(recipe.cuda.architectures),
             kv_types=recipe.cuda.kv_cache,
             peer_copy=recipe.cuda.peer_copy,
+            own_blas=recipe.bundle.cublas == "none",
             compiler=recipe.toolchain.name,
         )
     entries |= ask.entries

@@ -54,6 +54,7 @@ class CudaTreeStep(Kind):
             build.all_unpacked(),
             host=step.inputs["host"],
             target=step.inputs["target"],
+            cublas=_with_cublas(step),
         )
         cache = build.store.root / "cache" / "zig"
         cache.mkdir(parents=True, exist_ok=True)
@@ -77,28 +78,37 @@ class CudaTreeStep(Kind):
     def script(self, plan: Plan, step: Step, out: Shell) -> None:
         """Write what puts it together."""
         system, target = "windows" if out.windows else "linux", str(step.inputs["target"])
+        cublas = _with_cublas(step)
         out.note("The folder that clang takes for a CUDA installation (see docs/clang-cuda.md)")
         clang = plan.wheel(tree.CLANG_TIDY).version.split(".")[0]
         headers = f"tools/{tree.CLANG_TIDY}/clang_tidy/data/lib/clang/{clang}/include"
         folders = [
-            *((f"tools/{project}/{source}", dest) for project, source, dest in tree.FOLDERS),
+            *(
+                (f"tools/{project}/{source}", dest)
+                for project, source, dest in tree.folders(cublas=cublas)
+            ),
             (headers, "resource/include"),
             (out.path_in("PATCHES", "..", "toolchain", "cuda", "overlay"), "overlay"),
         ]
         for source, dest in folders:
             out.copy_folder(source, f"cuda/{dest}")
-        for project, source, dest in tree.files(host=system, target=target):
+        for project, source, dest in tree.files(host=system, target=target, cublas=cublas):
             out.copy_file(f"tools/{project}/{source}", f"cuda/{dest}")
         own = out.path_in("PATCHES", "..", "toolchain", "cuda", "fatbinary.c")
         zig = "tools/ziglang/ziglang/zig" + (".exe" if out.windows else "")
         command = tree.fatbinary_command(Path(zig), Path("cuda"), host=system)
         out.run(*(own if "fatbinary.c" in part else _slashes(part) for part in command.argv))
-        if target == "windows":
+        if target == "windows" and cublas:
             name = tree.IMPORTED[0]
             text = tree.definition_file(f"{name}.dll", tree.CUBLAS_FUNCTIONS)
             out.file(f"cuda/lib/{name}.def", text, literal=True)
             made = tree.import_library_command(Path(zig), Path(f"cuda/lib/{name}.def"))
             out.run(*map(_slashes, made.argv))
+
+
+def _with_cublas(step: Step) -> bool:
+    """Return whether the tree holds cuBLAS: only where ggml-cuda links it."""
+    return any(name.startswith("nvidia_cublas") for name in step.inputs["wheels"])
 
 
 def _slashes(word: str) -> str:

@@ -70,7 +70,12 @@ class ClangCuda(Toolchain):
             where=f"recipe {self.recipe.name}: cuda.architectures",
         )
         programs = tuple(lock.wheel(project, host) for project in tree.HOST_WHEELS)
-        return (*programs, lock.wheel(tree.RUNTIME, self._target), self._cublas())
+        cudart = lock.wheel(tree.RUNTIME, self._target)
+        if self.recipe.bundle.cublas == "none":
+            promised = self.recipe.cuda.driver or None
+            runtime.check_driver(cudart.version, target=self.recipe.target.os, driver=promised)
+            return (*programs, cudart)
+        return (*programs, cudart, self._cublas())
 
     def _cublas(self) -> WheelPin:
         pinned = self.context.lock.versions(tree.CUBLAS, self._target)
@@ -125,9 +130,12 @@ class ClangCuda(Toolchain):
 
     def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        if self.recipe.bundle.cuda_runtime == "separate":
-            return {}
-        return tree.provided(self.recipe.target.os)
+        inside = self.recipe.bundle
+        return tree.provided(
+            self.recipe.target.os,
+            runtime=inside.cuda_runtime == "bundled",
+            cublas=inside.cublas == "bundled",
+        )
 
     def layout(self, place: Place) -> Layout:
         """Return zig's layout with one more compiler, which CMake is told of by cache entries."""
@@ -149,7 +157,10 @@ class ClangCuda(Toolchain):
                 command += ["-Xclang", word]
         entries = flags.path_entries(
             compiler=f"{place.work}/tools/{wrapper_name(CUDA_WRAPPER)}",
-            libraries=[f"{cuda}/{name}" for name in tree.LINKED[system]],
+            libraries=[
+                f"{cuda}/{name}"
+                for name in tree.linked(system, cublas=self.recipe.bundle.cublas != "none")
+            ],
         )
         return Layout(
             wrappers={**base.wrappers, CUDA_WRAPPER: command},

@@ -178,6 +178,11 @@ class Msvc(Toolchain):
                 "Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and",
                 f"cublasLt64_*.dll belong beside them; they lie in {folder}\\bin.",
             )
+            if self.recipe.bundle.cublas == "none":
+                last = (
+                    "Where no CUDA toolkit is installed, cudart64_*.dll belongs beside them;",
+                    f"it lies in {folder}\\bin.",
+                )
         return ScriptWords(
             programs=script_programs(shell, here),
             chosen=f" --set toolchain.name={self.name}",

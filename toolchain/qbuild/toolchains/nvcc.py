@@ -67,6 +67,7 @@ class Nvcc(Toolchain):
             machine,
             parse_archs(self.recipe.cuda.architectures),
             where=f"recipe {self.recipe.name}: toolchain.name = nvcc",
+            cublas=self.recipe.bundle.cublas != "none",
         )
 
     def programs(self) -> dict[str, str]:
@@ -96,7 +97,7 @@ class Nvcc(Toolchain):
                 where=self.context.where,
                 fix='set toolchain.name = "clang-cuda", which needs neither',
             )
-        if recipe.bundle.cuda_runtime == "separate":
+        if not self.provides():
             return ()
         version = self._chosen()[0].version
         if table.parse_version(version)[0] != tree.MAJOR:
@@ -108,6 +109,8 @@ class Nvcc(Toolchain):
                 "--set bundle.cuda_runtime=separate",
             )
         target = f"{recipe.target.os}-{recipe.target.arch}"
+        if recipe.bundle.cublas != "bundled":
+            return (lock.wheel(tree.RUNTIME, target),)
         pinned = lock.versions(tree.CUBLAS, target)
         cublas = runtime.planned(
             {pin.version: pin.size for pin in pinned},
@@ -147,9 +150,12 @@ class Nvcc(Toolchain):
 
     def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        if self.recipe.bundle.cuda_runtime == "separate":
-            return {}
-        return tree.provided(self.recipe.target.os)
+        inside = self.recipe.bundle
+        return tree.provided(
+            self.recipe.target.os,
+            runtime=inside.cuda_runtime == "bundled",
+            cublas=inside.cublas == "bundled",
+        )
 
     def layout(self, place: Place) -> Layout:
         """Return wrappers for nvcc and its host compiler, and the toolchain file."""

@@ -70,6 +70,12 @@ def user_brings(recipe: Mapping[str, Any]) -> tuple[str, ...]:
         found.append("openblas")
     if dig(recipe, "bundle", "vc_runtime") == "installed":
         found.append("vc-runtime")
+    # before `cublas` was a key of its own, it stayed out together with the runtime
+    if dig(recipe, "bundle", "cublas") == "separate" or (
+        dig(recipe, "bundle", "cublas") is None
+        and dig(recipe, "bundle", "cuda_runtime") == "separate"
+    ):
+        found.append("cublas")
     return tuple(found)
 
 

@@ -76,7 +76,9 @@ def run_zip(
 
 def _cuda_loads(bundle: Bundle) -> bool:
     """Return whether a CUDA backend must load here: with NVIDIA's libraries left out it cannot."""
-    separate = papers.dig(bundle.recipe, "bundle", "cuda_runtime") == "separate"
+    separate = papers.dig(
+        bundle.recipe, "bundle", "cuda_runtime"
+    ) == "separate" or "cublas" in papers.user_brings(bundle.recipe)
     inside = any(has_device_code(image) for image in bundle.images.every.values())
     return inside and not separate
 

@@ -35,6 +35,8 @@ git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am -
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\nvcuda\0001-ggml-cuda-find-the-driver-at-run-time.patch"
 if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\own-blas\0001-ggml-cuda-matrix-products-without-cublas.patch"
+if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0002-common.patch"
@@ -122,6 +124,7 @@ type nul > "cache.cmake"
 >>"cache.cmake" echo.set(GGML_CUDA_GRAPHS "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(GGML_CUDA_NCCL "OFF" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(GGML_CUDA_NO_PEER_COPY "OFF" CACHE BOOL "" FORCE)
+>>"cache.cmake" echo.set(GGML_CUDA_OWN_BLAS "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(GGML_F16C "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(GGML_FMA "ON" CACHE BOOL "" FORCE)
 >>"cache.cmake" echo.set(GGML_NATIVE "OFF" CACHE BOOL "" FORCE)
@@ -188,6 +191,6 @@ rem Configure and compile
 if not %ERRORLEVEL%==0 exit /b 1
 "tools\ninja\bin\ninja.exe" -C build llama-cli llama-server llama-bench
 if not %ERRORLEVEL%==0 exit /b 1
-rem Where no CUDA toolkit is installed, cudart64_*.dll, cublas64_*.dll and
-rem cublasLt64_*.dll belong beside them; they lie in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.4\bin.
+rem Where no CUDA toolkit is installed, cudart64_*.dll belongs beside them;
+rem it lies in C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.4\bin.
 rem The binaries lie in build/bin.

@@ -29,6 +29,7 @@ class Recommendation:
         reasons: Why, in sentences.
         hints: What would make it faster, or what else to know.
         better: Recipes that fit better and do not exist yet.
+        command: What builds it for exactly this machine; empty where no recipe fits.
     """
 
     recipe: str | None
@@ -36,6 +37,7 @@ class Recommendation:
     reasons: tuple[str, ...]
     hints: tuple[str, ...] = ()
     better: tuple[str, ...] = ()
+    command: str = ""
 
     def as_json(self) -> dict[str, object]:
         """Return it as a machine reads it."""
@@ -45,6 +47,7 @@ class Recommendation:
             "reasons": list(self.reasons),
             "hints": list(self.hints),
             "better": list(self.better),
+            "command": self.command,
         }
 
 
@@ -60,6 +63,7 @@ class Rule:
     cuda: str = ""
     compression: str = "none"
     laptop: bool = False
+    exact: bool = False
     ram: float | None = None
 
 
@@ -124,18 +128,13 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
             continue
         if level is None and rule.cpu != "x86-64-v2":
             continue
-        if level and LEVELS.index(level) < LEVELS.index(rule.cpu):
-            if rule.gpu:
-                notes.hints.append(
-                    f"the GPU would be used by recipe {rule.name}, but its CPU code needs "
-                    f"{rule.cpu}: {_lack(facts, rule.cpu)}; an own recipe that extends it with "
-                    f'target.cpu = "{level}" would run'
-                )
+        if level and _below(level, rule.cpu) and not (rule.gpu and level != "x86-64"):
             continue
         if rule.name in available:
             chosen = rule
             break
-        if rule.gpu or rule.name in ("laptop", "avx2", "baseline"):
+        wanted = rule.gpu or rule.name in ("laptop", "avx2", "baseline")
+        if wanted and rule.name not in notes.better:
             notes.better.append(rule.name)
             notes.hints.append(f"recipe {rule.name} would fit once it exists: {rule.offer}")
     if chosen is None:
@@ -154,7 +153,28 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
         reasons=tuple(notes.reasons),
         hints=tuple(dict.fromkeys(notes.hints)),
         better=tuple(notes.better),
+        command=_command(chosen, usable, level, target) if chosen else "",
     )
+
+
+def _below(level: Level, other: Level) -> bool:
+    return LEVELS.index(level) < LEVELS.index(other)
+
+
+def _command(rule: Rule, usable: list[_Card], level: Level | None, target: str) -> str:
+    """Return the one command that builds for this machine: its GPUs and its processor."""
+    words = ["qbuild", "--recipe", rule.name]
+    if rule.exact:
+        words += ["--cuda-arch", ",".join(_numbers(usable))]
+    if level and _below(level, rule.cpu):
+        words += ["--set", f"target.cpu={level}"]
+    return " ".join([*words, "--os", target])
+
+
+def _numbers(usable: list[_Card]) -> list[str]:
+    """Return the cards' architectures as --cuda-arch takes them, each once."""
+    known = sorted({card.capability for card in usable if card.capability})
+    return [f"{major}{minor}" for major, minor in known]
 
 
 def _wrong_machine(facts: Facts, notes: _Notes) -> bool:
@@ -173,6 +193,8 @@ def _nvidia(card: GpuFacts) -> bool:
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
     """Return whether a card can be used, and if not, why."""
+    from qbuild.doctor.checks_cuda import own_build, without_recipe
+
     text = capability_of(card)
     capability = None
     if match := re.fullmatch(r"([0-9]{1,2})\.([0-9])", text or ""):
@@ -180,6 +202,12 @@ def _judge(card: GpuFacts, facts: Facts) -> _Card:
     # the driver that WSL shows is Windows' own, with Windows' numbers
     target = "windows" if facts.os == "windows" or facts.is_wsl else "linux"
     floor = table.driver_floor("12", target)
+    if capability and not own_build(text or "", facts.os):
+        return _Card(
+            facts=card,
+            capability=capability,
+            why_not="no recipe has code for it, and CUDA 12 cannot make any: no driver helps",
+        )
     if not card.driver:
         where = "on the Windows side" if facts.is_wsl else "here"
         return _Card(
@@ -188,9 +216,21 @@ def _judge(card: GpuFacts, facts: Facts) -> _Card:
             why_not=f"no NVIDIA driver is loaded; install {floor} or newer {where}",
         )
     if capability is None:
-        return _Card(facts=card, capability=None, why_not="its compute capability is not known")
-    old = _older(card.driver, floor)
-    why = f"driver {card.driver} is too old for CUDA 12; install {floor} or newer" if old else ""
+        return _Card(
+            facts=card,
+            capability=None,
+            why_not="its compute capability is not known (the name is not in the table): write it "
+            'into the facts ("capability": "8.6"), or build with --cuda-arch',
+        )
+    if not _older(card.driver, floor):
+        return _Card(facts=card, capability=capability)
+    why = f"driver {card.driver} is too old for CUDA 12; install {floor} or newer"
+    if without_recipe([card]):
+        command = own_build(text or "", facts.os)
+        why = (
+            "no recipe has code for it, so a newer driver alone does not help; with driver "
+            f"{floor} or newer `{command}` builds for it"
+        )
     return _Card(facts=card, capability=capability, why_not=why)
 
 
@@ -238,6 +278,13 @@ def _explain(
     if level is None:
         notes.reasons.append("the CPU's level is not known, so the recipe that asks least is taken")
     notes.reasons.append(f"recipe {chosen.name}: {chosen.why}")
+    if chosen.exact:
+        notes.reasons.append(f"GPU code for {', '.join(_numbers(usable))}: --cuda-arch")
+    if level and _below(level, chosen.cpu):
+        notes.reasons.append(
+            f"CPU code for {level} in place of {chosen.cpu} ({_lack(facts, chosen.cpu)}): "
+            "--set target.cpu"
+        )
 
 
 def _hints(
@@ -251,12 +298,14 @@ def _hints(
         if card.why_not:
             yield f"{card} is not used: {card.why_not}"
     known = [card for card in cards if not card.why_not]
-    if known and (chosen is None or not chosen.gpu):
-        below = [card for card in known if card.capability and card.capability < (6, 1)]
-        if below:
-            yield f"{below[0]} is older than every GPU recipe (6.1 and up)"
-        elif len({card.capability for card in known}) > 1:
-            yield "several kinds of cards: CUDA_VISIBLE_DEVICES can pick one"
+    for card in known:
+        if card.capability and card.capability < (6, 1):
+            yield (
+                f"{card} is older than every GPU recipe: none has code for it as it is, and what "
+                "--cuda-arch builds for it was not tried"
+            )
+    if len({card.capability for card in known}) > 1:
+        yield "several kinds of cards: CUDA_VISIBLE_DEVICES can pick one"
     if chosen and chosen.gpu and any((card.facts.vram_gb or 99) < 4 for card in known):
         yield "with less than 4 GB of GPU memory only part of a model fits there (--n-gpu-layers)"
     others = [card for card in facts.cards() if card.vendor in ("amd", "intel") and not known]
@@ -266,10 +315,10 @@ def _hints(
     if facts.virtual and level in ("x86-64", "x86-64-v2") and not facts.is_wsl:
         yield "a virtual machine may hide AVX2: pass the host's CPU through (CPU type `host`)"
     if level == "x86-64-v4":
-        yield 'AVX-512 is there: an own recipe with target.cpu = "x86-64-v4" would use it'
+        yield "AVX-512 is there: `--set target.cpu=x86-64-v4` uses it"
     for flag, isa in (("avx_vnni", "avx-vnni"), ("avx512_vnni", "avx512-vnni")):
         if flag in flags:
-            yield f'{isa} is there: an own recipe with target.isa = ["{isa}"] would use it'
+            yield f"{isa} is there: `--set 'target.isa=[\"{isa}\"]'` uses it"
             break
     blas = _table()["openblas"]
     cores = facts.cpu.cores if facts.cpu and facts.cpu.cores else 0
