@@ -184,3 +184,67 @@ def test_unsafe_paths(path: str) -> None:
 @pytest.mark.parametrize("path", ["a.c", "common/parsers/x.cpp", ".github/w.yml", ".gitignore"])
 def test_safe_paths(path: str) -> None:
     assert lint_path(path) is None
+
+
+def refused(data: str | bytes) -> tuple[str, str]:
+    with pytest.raises(PatchError) as caught:
+        read(data)
+    return caught.value.what, caught.value.fix or ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_what_powershell_writes_is_named(encoding: str) -> None:
+    what, fix = refused((HEAD + DIFF + TAIL).encode(encoding))
+    assert "UTF-16" in what
+    assert "git format-patch" in fix
+    assert "iconv" in fix
+
+
+def test_a_byte_order_mark_is_taken() -> None:
+    plain = (HEAD + DIFF + TAIL).encode()
+    assert read(b"\xef\xbb\xbf" + plain) == read(plain)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "setting"),
+    [
+        ("i/", "w/", "diff.mnemonicPrefix"),
+        ("c/", "i/", "diff.mnemonicPrefix"),
+        ("", "", "noprefix"),
+    ],
+)
+def test_other_prefixes_are_named_with_the_setting(old: str, new: str, setting: str) -> None:
+    text = HEAD + DIFF.replace("a/a.c", f"{old}a.c").replace("b/a.c", f"{new}a.c")
+    what, fix = refused(text)
+    assert setting in what
+    assert "-c diff.mnemonicPrefix=false -c diff.noprefix=false format-patch" in fix
+
+
+@pytest.mark.parametrize("first", ["diff --git a/a.c b/a.c\n", "Index: a.c\n", "--- a/a.c\n"])
+def test_a_bare_diff_is_named(first: str) -> None:
+    what, fix = refused(first + DIFF)
+    assert "a bare diff" in what
+    assert "git commit" in fix
+    assert "patch edit" not in fix
+
+
+def test_a_hunk_with_wrong_counts_says_the_right_ones() -> None:
+    text = HEAD + DIFF.replace("@@ -1,3 +1,3 @@", "@@ -1,2 +1,3 @@") + TAIL
+    what, fix = refused(text)
+    assert "hunk" in what
+    assert "@@ -1,3 +1,3 @@" in fix
+    assert "patch edit" not in fix
+
+
+def test_a_patch_for_a_crlf_file_is_named() -> None:
+    lines = (HEAD + DIFF + TAIL).split("\n")
+    crlf = "\n".join(
+        f"{line}\r" if line[:1] in (" ", "-") and line[1:2] != "-" else line for line in lines
+    )
+    what, fix = refused(crlf)
+    assert "whose lines end in CRLF: a.c" in what
+    assert "cannot be patched" in fix
+    half = (HEAD.replace("\n", "\r\n") + DIFF + TAIL).encode()
+    what, fix = refused(half)
+    assert "an editor or a mail program" in what
+    assert "dos2unix" in fix

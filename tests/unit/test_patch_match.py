@@ -55,7 +55,7 @@ CHANGE = hunk(20, ["line 20"], ["changed"])
         (lines(40, l18="theirs"), "conflict", "the file has no line `line 18`"),
         (lines(19), "conflict", "the file has no line `line 20`"),
         (sorted(lines(40), reverse=True), "conflict", "the lines exist but not together"),
-        ([line.replace("\n", "\r\n") for line in lines(40)], "conflict", "no line"),
+        ([line.replace("\n", "\r\n") for line in lines(40)], "conflict", "CRLF"),
         ([], "conflict", "no line `line 17`"),
         (None, "file gone", "no such file"),
     ],
@@ -166,3 +166,16 @@ def test_the_series_that_ship_are_read(request: pytest.FixtureRequest) -> None:
     root = Path(request.config.rootpath) / "patches"
     for file in sorted(root.glob("*/*.patch")):
         assert parse(file.read_bytes(), file.name).files
+
+
+def test_blanks_that_the_patch_lost_are_named() -> None:
+    diff = hunk(17, ["line 17"], ["new"])
+    for change, words in (
+        ("{}  \n", ("white space only", "the patch lost them", "git format-patch")),
+        ("{}\r\n", ("CRLF", "cannot help")),
+        ("\t{}\n", ("tabs and blanks", "git format-patch")),
+    ):
+        tree = [change.format(line[:-1]) for line in lines(40)]
+        (report,) = run(diff, {"a.c": tree}).files
+        for word in words:
+            assert word in report.reason

@@ -6,7 +6,7 @@ Their format is described in the README beside them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -14,83 +14,10 @@ from typing import Any, Final
 from qbuild import resources
 from qbuild.doctor.codes import win32
 from qbuild.doctor.diagnosis import UNTESTED, Diagnosis, Severity
-from qbuild.doctor.literals import required
-
-REACH: Final = 2500
-"""Characters on either side of a plain piece that a signature may span; the longest has 1,200."""
+from qbuild.signatures import Signature, signature
 
 FOLDER: Final = "doctor"
 """Folder of the tables below ``toolchain/data``."""
-
-GAP: Final = ".{0,240}?"
-"""What "…" in a signature stands for: three full lines of a terminal, so that noise of another
-job may stand between two halves of a message."""
-
-_SAME: Final = str.maketrans(
-    dict.fromkeys('"`´‘’‚‛“”„‟«»‹›「」『』', "'") | dict(zip("（）：，。？", "():,.?", strict=True))
-)
-
-
-def compact(text: str) -> str:
-    """Return text as signatures are compared: no blanks, lower case, one kind of quotes."""
-    return "".join(text.lower().translate(_SAME).split())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Signature:
-    """One text by which a diagnosis is known.
-
-    Args:
-        literal: Compact text to look for; empty: ``pattern`` is asked.
-        pattern: Regular expression on compact text.
-    """
-
-    literal: str = ""
-    pattern: re.Pattern[str] | None = None
-
-    def find(self, compacted: str) -> Found | None:
-        """Return its first place in a compact text."""
-        if self.pattern is None:
-            at = compacted.find(self.literal)
-            return None if at < 0 else Found(start=at, end=at + len(self.literal), groups={})
-        for start, end in _windows(compacted, required(self.pattern.pattern)):
-            if match := self.pattern.search(compacted, start, end):
-                groups = {key: value or "" for key, value in match.groupdict().items()}
-                return Found(start=match.start(), end=match.end(), groups=groups)
-        return None
-
-
-def _windows(text: str, pieces: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a text that an expression which needs one of ``pieces`` can match in."""
-    if not pieces:
-        yield 0, len(text)
-        return
-    places = sorted(at for piece in pieces for at in _places(text, piece))
-    begin, end = -1, -1
-    for at in places:
-        if at - REACH > end:
-            if end >= 0:
-                yield begin, end
-            begin = max(0, at - REACH)
-        end = min(len(text), at + REACH)
-    if end >= 0:
-        yield begin, end
-
-
-def _places(text: str, piece: str) -> Iterator[int]:
-    at = text.find(piece)
-    while at >= 0:
-        yield at
-        at = text.find(piece, at + len(piece))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """A place in a compact text, and what the signature's named groups caught there."""
-
-    start: int
-    end: int
-    groups: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,15 +82,6 @@ class Hit:
     severity: Severity | None = None
 
 
-def _signature(text: str) -> Signature:
-    if text.startswith("re:"):
-        return Signature(pattern=re.compile(text[3:]))
-    parts = [compact(part) for part in text.split("…")]
-    if len(parts) == 1:
-        return Signature(literal=parts[0])
-    return Signature(pattern=re.compile(GAP.join(re.escape(part) for part in parts)))
-
-
 def _details(given: str | list[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
@@ -187,9 +105,9 @@ def findings() -> dict[str, Finding]:
             mend=row["mend"],
             recipe=row.get("recipe", ""),
             tier=row["tier"],
-            patterns=tuple(_signature(each) for each in row.get("log", ())),
+            patterns=tuple(signature(each) for each in row.get("log", ())),
             codes=_codes(row),
-            also=tuple(_signature(each) for each in row.get("also", ())),
+            also=tuple(signature(each) for each in row.get("also", ())),
             explains=frozenset(row.get("explains", ())),
             detail=_details(row.get("detail", [])),
             extract=re.compile(row["extract"], re.IGNORECASE) if "extract" in row else None,

@@ -67,6 +67,17 @@ class FileChange:
         return tuple(dict.fromkeys((self.old_path, self.new_path)))
 
 
+ANEW = (
+    "write it anew with git, from the commit it came from: `git format-patch -1 -o FOLDER COMMIT`"
+)
+"""What to do about a damaged patch; a series that cannot be read cannot be edited either."""
+
+PLAIN_PREFIX = (
+    "git's settings changed the names: `git -c diff.mnemonicPrefix=false -c diff.noprefix=false "
+    "format-patch -1 -o FOLDER COMMIT`"
+)
+
+
 @dataclass
 class Cursor:
     """The lines of a patch and how far they were read."""
@@ -91,7 +102,7 @@ class Cursor:
         return PatchError(
             what,
             where=f"{self.name}, line {number}",
-            fix=fix or "write it anew with `qbuild patch edit` and `qbuild patch refresh`",
+            fix=fix or ANEW,
         )
 
 
@@ -112,8 +123,7 @@ def sections(cursor: Cursor) -> Iterator[FileChange]:
             cursor.take()
             raise cursor.error(
                 f"stray line between hunks: `{line[:60]}`",
-                fix="the counts in an @@ line are wrong, or text was added by hand; "
-                "write the patch anew with `qbuild patch refresh`",
+                fix=f"the counts in an @@ line are wrong, or text was added by hand; {ANEW}",
             )
 
 
@@ -130,7 +140,11 @@ def _strip(path: str, prefix: str, cursor: Cursor) -> str:
     if path.startswith('"'):
         raise cursor.error(f"quoted file name {path}", fix="use plain names in patches")
     if not path.startswith(prefix):
-        raise cursor.error(f"file name `{path}` does not start with `{prefix}`")
+        kind = "diff.mnemonicPrefix" if re.match(r"[iwco]/", path) else "diff.noprefix"
+        raise cursor.error(
+            f"file name `{path}` does not start with `{prefix}`: the patch was written with {kind}",
+            fix=PLAIN_PREFIX,
+        )
     return path[len(prefix) :]
 
 
@@ -241,6 +255,7 @@ def _hunks(cursor: Cursor, kind: Kind, old_path: str, new_path: str) -> tuple[Hu
 
 
 def _take_hunk(cursor: Cursor) -> None:
+    start = cursor.at
     match = _HUNK.fullmatch(cursor.take())
     if not match:
         raise cursor.error("cannot read this @@ line")
@@ -248,17 +263,36 @@ def _take_hunk(cursor: Cursor) -> None:
     while old > 0 or new > 0 or cursor.peek() == _NO_EOL:
         line = cursor.peek()
         if line is None:
-            raise cursor.error("patch ends inside a hunk")
+            raise cursor.error("patch ends inside a hunk", fix=_right_counts(cursor, start))
         cursor.take()
         if line == _NO_EOL:
             continue
         if line[:1] not in ("+", "-", " "):
             what = "blank context line lost its leading blank" if not line else "stray line in hunk"
-            raise cursor.error(f"{what}: `{line[:60]}`")
+            raise cursor.error(
+                f"{what}: `{line[:60]}`", fix=_right_counts(cursor, start) if line else None
+            )
         old -= line[0] != "+"
         new -= line[0] != "-"
     if old or new:
-        raise cursor.error("hunk is longer than its @@ line says")
+        raise cursor.error("hunk is longer than its @@ line says", fix=_right_counts(cursor, start))
+
+
+def _right_counts(cursor: Cursor, start: int) -> str:
+    """Say what the @@ line at ``start`` would have to be for the lines that follow it."""
+    head = _HUNK.fullmatch(cursor.lines[start])
+    assert head is not None
+    old = new = 0
+    for line in cursor.lines[start + 1 :]:
+        if line[:1] not in ("+", "-", " ") or line == "-- ":
+            break
+        old += line[0] != "+"
+        new += line[0] != "-"
+    return (
+        f"its lines are {old} old and {new} new ones, which is written "
+        f"`@@ -{head[1]},{old} +{head[3]},{new} @@`: if no line is missing, correct that by hand; "
+        f"else {ANEW}"
+    )
 
 
 def _check_with_unidiff(cursor: Cursor, first: int) -> None:

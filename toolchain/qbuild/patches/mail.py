@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from qbuild.errors import PatchError
-from qbuild.patches.diff import Cursor, FileChange, sections
+from qbuild.patches.diff import ANEW, Cursor, FileChange, sections
 
 _HEADERS = frozenset(
     {"from", "date", "subject", "mime-version", "content-type", "content-transfer-encoding",
@@ -40,35 +40,65 @@ class Mail:
 
 
 def normalise(data: bytes, name: str) -> bytes:
-    """Return the patch with LF line ends.
+    """Return the patch with LF line ends, without a mark of its encoding.
 
     A checkout on Windows may turn every line end of the series into CRLF; that is undone. A
     file that holds both kinds was damaged or patches a CRLF file: git would keep or drop the
     CRs by its own rules, so it is refused.
 
     Raises:
-        PatchError: The file mixes line ends, or holds a NUL or a lone CR.
+        PatchError: The file is UTF-16, mixes line ends, or holds a NUL or a lone CR.
 
     """
-    crlf = data.count(b"\r\n")
-    if b"\0" in data:
-        raise PatchError("patch holds a NUL byte", where=name, fix="patches are text")
-    if crlf and crlf != data.count(b"\n"):
-        number = next(
-            i
-            for i, line in enumerate(data.split(b"\n"), 1)
-            if line.endswith(b"\r") != (data.split(b"\n", 1)[0].endswith(b"\r"))
-        )
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or _every_second_is_zero(data):
         raise PatchError(
-            "patch mixes CRLF and LF line ends",
-            where=f"{name}, line {number}",
-            fix="source trees are LF; write the patch anew with `qbuild patch refresh`",
+            "the patch is UTF-16, not UTF-8: PowerShell 5 writes that with `>`",
+            where=name,
+            fix="let git write the file: `git format-patch -1 -o FOLDER COMMIT`, not `>`; or turn "
+            "this one: `iconv -f UTF-16 -t UTF-8 OLD > NEW` (Linux, Git Bash)",
         )
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if b"\0" in data:
+        raise PatchError("patch holds a NUL byte", where=name, fix=f"patches are text; {ANEW}")
+    crlf = data.count(b"\r\n")
+    if crlf and crlf != data.count(b"\n"):
+        raise _mixed(data, name)
     data = data.replace(b"\r\n", b"\n")
     if b"\r" in data:
         number = data[: data.index(b"\r")].count(b"\n") + 1
         raise PatchError("patch holds a lone CR", where=f"{name}, line {number}")
     return data if data.endswith(b"\n") else data + b"\n"
+
+
+def _every_second_is_zero(data: bytes) -> bool:
+    head = data[:200]
+    return len(head) >= 8 and max(head[::2].count(0), head[1::2].count(0)) > len(head) // 4
+
+
+def _mixed(data: bytes, name: str) -> PatchError:
+    """Return the error for a file with both kinds of line ends: damaged, or for a CRLF file."""
+    lines = data.split(b"\n")
+    number = next(
+        i for i, line in enumerate(lines, 1) if line.endswith(b"\r") != lines[0].endswith(b"\r")
+    )
+    path = b""
+    for line in lines:
+        if line.startswith(b"+++ "):
+            path = line[4:].strip().removeprefix(b"b/")
+        elif path and line.endswith(b"\r") and line[:1] in (b" ", b"-"):
+            # git writes its own lines with LF: only text of the source still has its CR
+            return PatchError(
+                f"the patch is for a file whose lines end in CRLF: {path.decode(errors='replace')}",
+                where=f"{name}, line {number}",
+                fix="such files of the source cannot be patched by a series (git keeps or drops "
+                "their CRs by its own rules), and `qbuild patch refresh` cannot help: change "
+                "what calls it, or add a file of your own beside it",
+            )
+    return PatchError(
+        "patch mixes CRLF and LF line ends: an editor or a mail program turned some of them",
+        where=f"{name}, line {number}",
+        fix=f"`dos2unix FILE`; or {ANEW}",
+    )
 
 
 def parse(data: bytes, name: str) -> Mail:
@@ -87,7 +117,9 @@ def parse(data: bytes, name: str) -> Mail:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise PatchError(
-            "patch is not UTF-8", where=f"{name}, byte {error.start}", fix="save it as UTF-8"
+            "patch is not UTF-8",
+            where=f"{name}, byte {error.start}",
+            fix=f"save it as UTF-8; or {ANEW}",
         ) from None
     cursor = Cursor(text.split("\n")[:-1], name)
     headers = _headers(cursor)
@@ -128,6 +160,12 @@ def _headers(cursor: Cursor) -> dict[str, str]:
             continue
         key, colon, value = line.partition(":")
         last = key.lower()
+        if not headers and line.startswith(("diff -", "Index: ", "--- ", "*** ")):
+            raise cursor.error(
+                "a bare diff, not a mail: it does not say who made the change, when and why",
+                fix="in a clone at the pinned commit: `git apply FILE`, `git add -A`, "
+                "`git commit`, then `git format-patch -1 -o FOLDER`",
+            )
         if not colon or last not in _HEADERS:
             raise cursor.error(f"`{line[:60]}` is not a mail header that qbuild knows")
         if last in headers:

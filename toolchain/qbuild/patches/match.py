@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
-from qbuild.patches.diff import FileChange, Hunk
+from qbuild.patches.diff import ANEW, FileChange, Hunk
 from qbuild.patches.mail import Mail
 
 HunkState = Literal["clean", "offset", "already upstream", "conflict"]
@@ -215,9 +215,21 @@ def _find(
 def _why_not(hunk: Hunk, lines: Sequence[str], expected: int) -> tuple[str, str]:
     """Say which expected line is not there, in words a person can act on."""
     have = set(lines)
+    bare = {line.rstrip(): line for line in lines}
+    loose = {"".join(line.split()): line for line in lines}
     for line in hunk.old:
-        if line.strip() and line not in have:
-            return f"does not apply: the file has no line `{line.strip()[:100]}`", line.rstrip("\n")
+        if not line.strip() or line in have:
+            continue
+        shown = line.strip()[:100]
+        if (there := bare.get(line.rstrip())) is not None:
+            return f"does not apply: {_only_at_the_end(shown, line, there)}", line.rstrip("\n")
+        if "".join(line.split()) in loose:
+            return (
+                f"does not apply: `{shown}` differs in white space only (tabs and blanks): an "
+                f"editor changed the patch; {ANEW}",
+                line.rstrip("\n"),
+            )
+        return f"does not apply: the file has no line `{shown}`", line.rstrip("\n")
     if not hunk.old:
         return "does not apply: the file is not empty", ""
     here = [line.strip() for line in lines[expected : expected + len(hunk.old)]]
@@ -231,6 +243,20 @@ def _why_not(hunk: Hunk, lines: Sequence[str], expected: int) -> tuple[str, str]
                 line.rstrip("\n"),
             )
     return "does not apply: the lines differ in blanks or line ends", ""
+
+
+def _only_at_the_end(shown: str, line: str, there: str) -> str:
+    """Say how two lines differ that are equal up to what stands behind their text."""
+    if there.rstrip("\n").endswith("\r") and not line.rstrip("\n").endswith("\r"):
+        return (
+            f"the file's lines end in CRLF, `{shown}` of the patch does not: such a file cannot be "
+            "patched by a series, and `qbuild patch refresh` cannot help"
+        )
+    lost = "the patch lost them" if len(there) > len(line) else "the patch has more of them"
+    return (
+        f"`{shown}` differs in white space only: blanks at the end of the line, {lost} (an editor "
+        f"or mail program strips them); {ANEW}"
+    )
 
 
 def most_similar(

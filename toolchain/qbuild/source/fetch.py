@@ -13,12 +13,14 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, StoreError
 from qbuild.recipe.config import is_url, load_config
 from qbuild.recipe.lock import SourcePin
+from qbuild.source.causes import Cause, remedy, without_password
 from qbuild.source.gitenv import run_git
 from qbuild.source.gitless import GET_GIT, have_git
 from qbuild.source.origins import (
@@ -32,7 +34,6 @@ from qbuild.source.origins import (
     init_bare,
     raise_if_disk,
     why_not,
-    without_password,
 )
 from qbuild.source.quarantine import Forged, Unusable
 from qbuild.source.remote import from_url
@@ -75,7 +76,7 @@ def fetch_source(
         dest=dest,
         reporter=reporter,
     )
-    reasons: list[str] = []
+    reasons: list[Refusal] = []
     for origin, attempt in _attempts(pin, job, origins, fetch_sdist, offline=offline):
         fetched = _ask(origin, attempt, job, reasons)
         if fetched is not None:
@@ -84,8 +85,9 @@ def fetch_source(
     raise OriginError(
         f"no origin delivered {pin.name} {pin.short}"
         + (" (--offline: only local places were asked)" if offline else ""),
-        where="; ".join(reasons) or "no origin given",
-        fix="check the network, or name a clone, mirror or sdist of that commit with --origin"
+        where=_places(reasons),
+        fix=remedy([each.cause for each in reasons], "check the network")
+        + "; or name a clone, mirror or sdist of that commit with --origin"
         + ("" if have_git() else f"; or {GET_GIT}"),
     )
 
@@ -151,7 +153,7 @@ def fetch_commit(
         also=tuple(also),
         history=history,
     )
-    reasons: list[str] = []
+    reasons: list[Refusal] = []
     for origin in origins:
         ask = from_path if _is_local(origin) else from_url
         fetched = _ask(origin, functools.partial(ask, origin, job), job, reasons)
@@ -159,8 +161,9 @@ def fetch_commit(
             return fetched
     raise OriginError(
         f"no origin delivered `{ref}`",
-        where="; ".join(reasons) or "no origin given",
-        fix="check the spelling, or name another place with --origin",
+        where=_places(reasons),
+        fix=remedy([each.cause for each in reasons], "check the spelling")
+        + "; or name another place with --origin",
     )
 
 
@@ -168,8 +171,23 @@ def _is_local(origin: str) -> bool:
     return not is_url(origin) or origin.lower().startswith("file://")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why one origin did not deliver."""
+
+    origin: str
+    why: str
+    cause: Cause | None
+
+
+def _places(reasons: Sequence[Refusal]) -> str:
+    """Return one line for each origin and why it did not deliver."""
+    lines = [f"{each.origin}: {each.why}" for each in reasons]
+    return "\n         ".join(lines) or "no origin given"
+
+
 def _ask(
-    origin: str, attempt: Callable[[], FetchedSource], job: Job, reasons: list[str]
+    origin: str, attempt: Callable[[], FetchedSource], job: Job, reasons: list[Refusal]
 ) -> FetchedSource | None:
     """Ask one origin; note why it cannot deliver, refuse it when it lies."""
     shown = without_password(origin)
@@ -178,8 +196,9 @@ def _ask(
         fetched = attempt()
         done = True
     except Unusable as reason:
-        reasons.append(f"{shown}: {reason}")
-        job.reporter.warn(f"origin {shown} cannot deliver: {reason}")
+        reasons.append(Refusal(origin=shown, why=str(reason), cause=reason.cause))
+        why = reason.cause.found if reason.cause else reason
+        job.reporter.warn(f"origin {shown} cannot deliver: {why}")
         return None
     except Forged as reason:
         raise OriginError(

@@ -22,6 +22,7 @@ from qbuild.console import Reporter, Task
 from qbuild.errors import OriginError, StoreError
 from qbuild.recipe.lock import FilePin
 from qbuild.source import gitless
+from qbuild.source.causes import without_password
 from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.quarantine import (
     Forged,
@@ -109,7 +110,7 @@ def from_path(origin: str, job: Job) -> FetchedSource:
                 git_dir, repo, lambda done, total: task.update(done=done, total=total)
             )
         wanted = _read_ref(git_dir, job.commit) or job.commit
-        return _transfer(repo, taken, origin, wanted, job)
+        return transfer(repo, taken, origin, wanted, job)
 
 
 def _from_archive(path: Path, origin: str, job: Job) -> FetchedSource:
@@ -119,7 +120,7 @@ def _from_archive(path: Path, origin: str, job: Job) -> FetchedSource:
             taken = take_from_sdist(
                 path, job.git_dir, repo, lambda done, total: task.update(done=done, total=total)
             )
-        return _transfer(repo, taken, origin, job.commit, job)
+        return transfer(repo, taken, origin, job.commit, job)
 
 
 def from_pinned_sdist(
@@ -135,7 +136,7 @@ def from_pinned_sdist(
         except OtherBytesError:
             raise
         except OriginError as error:
-            raise Unusable(error.what) from error
+            raise Unusable(error.what, getattr(error, "cause", None)) from error
         fetched = _from_archive(path, label, job)
         return FetchedSource(
             origin=label, commit=fetched.commit, tree=fetched.tree, bytes=path.stat().st_size
@@ -157,7 +158,7 @@ def _without_git(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -
     return FetchedSource(origin=origin, commit=wanted, tree=tree, bytes=taken.bytes)
 
 
-def _transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
+def transfer(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
     """Fetch one commit out of a quarantine into ``dest``; every object is hashed on arrival."""
     if not gitless.have_git():
         return _without_git(repo, taken, origin, wanted, job)
@@ -262,11 +263,6 @@ def _read_ref(git_dir: Path, name: str) -> str | None:
         if re.fullmatch(r"[0-9a-f]{40}", text):
             return text
     raise Unusable(f"it has no branch or tag `{name}`")
-
-
-def without_password(url: str) -> str:
-    """Return a URL as messages may show it."""
-    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
 
 
 def progress_of(task: Task) -> Callable[[str], None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from qbuild.console import Task
 from qbuild.errors import OriginError
 from qbuild.recipe.lock import FilePin, WheelPin
+from qbuild.source.causes import Cause, cause_of, page_instead
 
 _TAG = re.compile(r"(?P<python>[a-z0-9.]+)-(?P<abi>[A-Za-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)")
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
@@ -95,7 +96,7 @@ def environment(scratch: Path) -> dict[str, str]:
     env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     env["PIP_NO_INPUT"] = "1"
     env["PIP_NO_COLOR"] = "1"
-    env["PIP_RETRIES"] = "1"
+    env["PIP_RETRIES"] = "0"  # pip would try again what cannot pass, too; qbuild knows which can
     env["PYTHONUNBUFFERED"] = "1"
     env["PYTHONIOENCODING"] = "utf-8"
     return env
@@ -105,7 +106,8 @@ def run_pip(command: Sequence[str], env: dict[str, str], task: Task | None) -> t
     """Run pip, feed its progress to the task, and return status and output."""
     bar = "raw" if task is not None and _pip_version() >= (24, 1) else "off"
     verb, *rest = command
-    words = [sys.executable, "-m", "pip", verb, "--progress-bar", bar, *rest]
+    # -vv: only then does pip say why a page of the index could not be had
+    words = [sys.executable, "-m", "pip", verb, "-vv", "--progress-bar", bar, *rest]
     lines: list[str] = []
     with subprocess.Popen(
         words,
@@ -135,6 +137,29 @@ def _pip_version() -> tuple[int, ...]:
 
     numbers = re.findall(r"\d+", metadata.version("pip"))
     return tuple(int(number) for number in numbers[:2])
+
+
+_LOCATION = re.compile(r"^\s*\* (https?://\S+)\s*$", re.MULTILINE)
+_NOTHING = re.compile(r"No matching distribution found|\(from versions: none\)")
+
+
+def index_of(output: str) -> str:
+    """Return the address that pip asked, without a password; empty: it did not say."""
+    found = _LOCATION.search(output)
+    return re.sub(r"(?<=://)[^/@\s]*@", "", found[1]) if found else ""
+
+
+def why_pip_failed(output: str) -> Cause | None:
+    """Return the cause in pip's words, or in the page that the index gave; nothing if unknown.
+
+    A login page of a hotel reads to pip like an index without files, and pip says only that
+    there is none: then the page itself is looked at.
+    """
+    cause = cause_of(output)
+    if cause is not None and cause.id != "wheel-not-found":
+        return cause
+    found = _LOCATION.search(output)
+    return (page_instead(found[1]) if found and _NOTHING.search(output) else None) or cause
 
 
 def last_error(output: str) -> str:

@@ -15,7 +15,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qbuild.source.causes import Cause
 
 MAX_TAKEN = 8 << 30
 """Bytes of objects that are taken at most; llama.cpp's whole history is below 1 GiB."""
@@ -28,7 +31,16 @@ _SHA1 = 20  # bytes; a pack ends in the SHA-1 of all before
 
 
 class Unusable(Exception):  # noqa: N818 - a reason to try the next origin, not a fault of ours
-    """The place cannot deliver: it is missing, no repository, or lacks the commit."""
+    """The place cannot deliver: it is missing, no repository, or lacks the commit.
+
+    Args:
+        why: The reason, for a person.
+        cause: What the network did, where that is known.
+    """
+
+    def __init__(self, why: str, cause: Cause | None = None) -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 class Forged(Exception):  # noqa: N818 - a verdict on an origin

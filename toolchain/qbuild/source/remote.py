@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import socket
+import tempfile
 import threading
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from qbuild.source.gitenv import run_git
+from qbuild.source.causes import Cause, cause_of, known_cause, page_instead, without_password
+from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.gitless import have_git
 from qbuild.source.origins import (
     BRANCH,
@@ -24,10 +26,10 @@ from qbuild.source.origins import (
     parent_of,
     progress_of,
     raise_if_disk,
+    transfer,
     why_not,
-    without_password,
 )
-from qbuild.source.quarantine import Forged, Unusable
+from qbuild.source.quarantine import Forged, Taken, Unusable
 from qbuild.store import remove_tree
 
 TRIES = 3
@@ -55,6 +57,7 @@ _LIES = re.compile(
     r"|object of unexpected type|index-pack failed",
     re.IGNORECASE,
 )
+_PLAIN_SERVER = re.compile(r"dumb http transport does not support", re.IGNORECASE)
 _CUT = re.compile(
     r"early EOF|unexpected disconnect|RPC failed|hung up|reset by peer|timed out|Broken pipe",
     re.IGNORECASE,
@@ -84,30 +87,69 @@ def from_url(url: str, job: Job) -> FetchedSource:
             wait = 4 ** (attempt - 1)
             job.reporter.warn(f"{shown}: {why}; trying again in {wait} s")
             _pause(wait)
-        remove_tree(job.dest)  # a clean restart: nothing of a cut transfer stays
-        init_bare(job.dest)
-        with job.reporter.task(f"fetch {commit[:9]}", unit="items") as task:
-            result = run_git(
-                [*CHECKED, "fetch", "--progress", "--depth=1", "--no-tags",
-                 "--no-write-fetch-head", "--", url, f"+{commit}:{BRANCH}"],
-                job.dest,
-                env={**PLAIN, **_ssh()},
-                timeout=FETCH_TIMEOUT_S,
-                on_progress=progress_of(task),
-            )  # fmt: skip
+        result = _fetch(url, commit, job.dest, job, "--depth=1")
+        if _PLAIN_SERVER.search(result.err):
+            return _from_plain_server(url, commit, job)
         if result.rc == 0:
             packs = (job.dest / "objects" / "pack").glob("*.pack")
             size = sum(path.stat().st_size for path in packs)
             return finish(shown, commit, size, job.dest)
         raise_if_disk(result, job.dest)
-        why = why_not(result)
+        cause, why = _told(result)
         if _ABSENT.search(result.err):
             raise Unusable(f"it does not hold commit {commit} or will not give it")
         if _LIES.search(result.err) and not _CUT.search(result.err):
             raise Forged(why)
-        if _FOR_GOOD.search(result.err):
+        if _FOR_GOOD.search(result.err) or (cause is not None and not cause.passing):
             break
-    raise Unusable(why)
+    raise Unusable(why, cause)
+
+
+def _fetch(url: str, commit: str, repo: Path, job: Job, *options: str) -> GitResult:
+    """Fetch one commit into a fresh repository."""
+    remove_tree(repo)  # a clean restart: nothing of a cut transfer stays
+    init_bare(repo)
+    if not options:
+        (repo / "shallow").write_text(f"{commit}\n", encoding="ascii")
+    with job.reporter.task(f"fetch {commit[:9]}", unit="items") as task:
+        return run_git(
+            [*CHECKED, "fetch", "--progress", *options, "--no-tags",
+             "--no-write-fetch-head", "--", url, f"+{commit}:{BRANCH}"],
+            repo,
+            env={**PLAIN, **_ssh()},
+            timeout=FETCH_TIMEOUT_S,
+            on_progress=progress_of(task),
+        )  # fmt: skip
+
+
+def _from_plain_server(url: str, commit: str, job: Job) -> FetchedSource:
+    """Fetch from a web server that only hands out a repository's files.
+
+    git then walks objects and packs itself and knows no depth: a repository that is told
+    beforehand where its history ends stops there, too. What it took goes through a quarantine,
+    because this way git does not check every object on arrival.
+    """
+    with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".quarantine-") as scratch:
+        repo = Path(scratch) / "repo.git"
+        result = _fetch(url, commit, repo, job)
+        if result.rc:
+            raise_if_disk(result, repo)
+            page = page_instead(f"{url.rstrip('/')}/info/refs")
+            raise Unusable(str(page), page) if page else _unusable(result)
+        packs = (repo / "objects").rglob("*")
+        size = sum(path.stat().st_size for path in packs if path.is_file())
+        return transfer(repo, Taken(bytes=size), without_password(url), commit, job)
+
+
+def _unusable(result: GitResult) -> Unusable:
+    cause, why = _told(result)
+    return Unusable(why, cause)
+
+
+def _told(result: GitResult) -> tuple[Cause | None, str]:
+    """Return the cause of git's failure, and all that is said about it."""
+    cause, own = cause_of(result.err), why_not(result)
+    return cause, f"{cause.found} (git: {own})" if cause else own
 
 
 def _pause(seconds: float) -> None:
@@ -132,7 +174,7 @@ def tree_of(url: str, commit: str, scratch: Path) -> str:
              "--no-write-fetch-head", "--", url, f"+{commit}:{BRANCH}"]  # fmt: skip
     result = run_git(fetch, scratch, env={**PLAIN, **_ssh()}, timeout=120)
     if result.rc:
-        raise Unusable(why_not(result))
+        raise _unusable(result)
     shown = run_git(["cat-file", "commit", commit], scratch, env=PLAIN)
     if shown.rc or not shown.out.startswith(b"tree "):
         raise Unusable(f"it did not give commit {commit}: {why_not(shown)}")
@@ -148,7 +190,7 @@ def _remote_ref(url: str, ref: str, job: Job) -> str:
         timeout=60,
     )
     if result.rc:
-        raise Unusable(why_not(result))
+        raise _unusable(result)
     pairs = {name: sha for sha, _, name in (x.partition("\t") for x in result.text.splitlines())}
     for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", ref):
         if name in pairs:
@@ -178,11 +220,12 @@ def _reach(url: str) -> None:
         place = (parts.hostname, parts.port or _PORTS[parts.scheme])
     except ValueError as error:
         raise Unusable(f"the URL's port is wrong: {error}") from error
+    through = False
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(parts.hostname):
         hop = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         if hop.hostname:
-            place = (hop.hostname, hop.port or 80)
+            place, through = (hop.hostname, hop.port or 80), True
     outcome: list[OSError | None] = []
 
     def connect() -> None:
@@ -197,6 +240,14 @@ def _reach(url: str) -> None:
     thread.start()
     thread.join(REACH_TIMEOUT_S)
     if not outcome:
-        raise Unusable(f"{place[0]} did not answer within {REACH_TIMEOUT_S:.0f} s")
+        said = f"{place[0]} did not answer within {REACH_TIMEOUT_S:.0f} s"
+        raise _unreached(said, None, through)
     if (failure := outcome[0]) is not None:
-        raise Unusable(f"{place[0]} cannot be reached ({failure.strerror or failure})")
+        said = f"{place[0]} cannot be reached ({failure.strerror or failure})"
+        raise _unreached(said, failure, through)
+
+
+def _unreached(said: str, failure: OSError | None, through_proxy: bool) -> Unusable:
+    name = "name-not-resolved" if isinstance(failure, socket.gaierror) else "origin-unreachable"
+    cause = known_cause("proxy-unreachable" if through_proxy else name, said)
+    return Unusable(str(cause), cause)

@@ -26,7 +26,16 @@ from qbuild.errors import ArchiveError, OriginError, StoreError
 from qbuild.hashing import sha256_file
 from qbuild.recipe.config import load_config
 from qbuild.recipe.lock import FilePin, WheelPin, normalise
-from qbuild.source.pipcall import environment, last_error, pip_for, platform_options, run_pip
+from qbuild.source.causes import Cause, UnfetchedError
+from qbuild.source.pipcall import (
+    environment,
+    index_of,
+    last_error,
+    pip_for,
+    platform_options,
+    run_pip,
+    why_pip_failed,
+)
 from qbuild.store import disk_error, remove_tree
 
 TRIES = 3
@@ -119,7 +128,7 @@ def resolve(pin: WheelPin) -> None:
                    *platform_options(pin)]  # fmt: skip
         code, output = pip_for(command, pin, Path(scratch), None)
         if code:
-            raise _refused(pin, output)
+            raise _refused(pin, output, why_pip_failed(output))
 
 
 def latest(project: str, version: str | None, platform: str, scratch: Path) -> WheelPin:
@@ -149,9 +158,12 @@ def latest(project: str, version: str | None, platform: str, scratch: Path) -> W
     wheels = sorted((scratch / "files").glob("*.whl"))
     if code or len(wheels) != 1:
         raise OriginError(
-            f"pip found no wheel of {wanted} for {platform}: {last_error(output)}",
+            f"pip found no wheel of {wanted} for {platform}: "
+            f"{(cause := why_pip_failed(output)) or last_error(output)}",
             where=f"{project} ({platform})",
-            fix="check the project's name and pip's index settings (`pip config list`)",
+            fix=cause.mend
+            if cause
+            else "check the project's name and pip's index settings (`pip config list`)",
         )
     found = wheels[0]
     name, number = found.name.split("-")[:2]
@@ -176,12 +188,13 @@ def _pip_download(
         command += ["--only-binary=:all:", *platform_options(pin)]
     else:
         command += ["--no-binary=:all:", "--no-build-isolation"]
-    output = ""
+    output, cause = "", None
     with reporter.task(pin.filename, total=pin.size, unit="bytes") as task:
         for attempt in range(TRIES):
             if attempt:
                 wait = 4 ** (attempt - 1)
-                reporter.warn(f"{pin.filename}: {last_error(output)}; trying again in {wait} s")
+                why = cause or last_error(output)
+                reporter.warn(f"{pin.filename}: {why}; trying again in {wait} s")
                 time.sleep(wait)
             code, output = pip_for(command, pin, scratch, task)
             if code == 0:
@@ -193,19 +206,27 @@ def _pip_download(
                     where=str(scratch.parent),
                     fix="free some space and run again",
                 )
-            if _LOST_HASH.search(output) or not _NETWORK.search(output):
+            cause = why_pip_failed(output)
+            passing = cause.passing if cause else bool(_NETWORK.search(output))
+            if _LOST_HASH.search(output) or not passing:
                 break
-    raise _refused(pin, output)
+    raise _refused(pin, output, cause)
 
 
-def _refused(pin: FilePin | WheelPin, output: str) -> OriginError:
+def _refused(pin: FilePin | WheelPin, output: str, cause: Cause | None) -> OriginError:
     if _LOST_HASH.search(output):
         return _other_bytes(pin, "the package index")
-    return OriginError(
-        f"pip could not get {pin.filename}: {last_error(output)}",
-        where=f"{pin.project} {pin.version}",
-        fix="check the network and pip's index settings (`pip config list`), or put the file "
-        "into a folder named under `mirrors` in the user configuration",
+    check, place = (
+        "check the network and pip's index settings (`pip config list`)",
+        index_of(output),
+    )
+    return UnfetchedError(
+        f"pip could not get {pin.filename}: {cause or last_error(output)}",
+        where=f"{pin.project} {pin.version}"
+        + (f", from {place}" if (place := index_of(output)) else ""),
+        fix=f"{cause.mend if cause else check}; or put the file into a folder named under "
+        "`mirrors` in the user configuration",
+        cause=cause,
     )
 
 

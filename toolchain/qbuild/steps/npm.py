@@ -9,6 +9,7 @@ line say so.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from qbuild import host, process
 from qbuild.console import Reporter
 from qbuild.errors import OriginError, ToolchainError
 from qbuild.recipe.lock import WheelPin
+from qbuild.source.causes import UnfetchedError, cause_of, page_instead
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.steps.tools import NODE as PROJECT
 from qbuild.store import remove_tree
@@ -185,12 +187,7 @@ def fetch_packages(
         with reporter.task("npm packages"):
             failure = npm.run(words, cwd=project, env=env, log=dest / "npm.log", network=True)
         if failure:
-            raise OriginError(
-                f"npm could not fetch the packages of the web UI: {reason(failure)}",
-                where=f"{SOURCE}/package-lock.json of the pinned source",
-                fix="check the network and npm's registry setting (`npm config get registry`), "
-                "or build without the UI: --set build.ui=false",
-            )
+            raise unfetched(failure)
         remove_tree(dest / "cache" / "_cacache" / "tmp")
     finally:
         remove_tree(scratch)
@@ -200,6 +197,22 @@ def fetch_packages(
 def _system_settings() -> dict[str, str]:
     """Return what makes this npm read the settings of the system's own, as Debian places them."""
     return {"npm_config_globalconfig": _ETC_NPMRC} if Path(_ETC_NPMRC).is_file() else {}
+
+
+def unfetched(lines: Sequence[str]) -> UnfetchedError:
+    """Return npm's failure as an error that tells the cause."""
+    said = "\n".join(lines)
+    cause = cause_of(said)
+    asked = re.search(r"https?://[^\s'\"]+\.tgz", said)
+    if cause and cause.id == "download-differs" and asked:
+        cause = page_instead(asked[0]) or cause  # a login page has another hash, too
+    check = "check the network and npm's registry setting (`npm config get registry`)"
+    return UnfetchedError(
+        f"npm could not fetch the packages of the web UI: {cause or reason(lines)}",
+        where=f"{SOURCE}/package-lock.json of the pinned source",
+        fix=f"{cause.mend if cause else check}; or build without the UI: --set build.ui=false",
+        cause=cause,
+    )
 
 
 def reason(lines: Sequence[str]) -> str:
