@@ -88,9 +88,17 @@ std::vector<std::string> words(int n) { return std::vector<std::string>(n, "word
 
 
 def make(
-    folder: Path, real_lockfile: Path, *, toolchain: str = "gcc", cxx: bool = False
+    folder: Path,
+    real_lockfile: Path,
+    *,
+    toolchain: str = "gcc",
+    cxx: bool = False,
+    target: str = "linux",
 ) -> SmallProject:
-    """Write the project, commit it, pin it; with ``cxx`` it has one more source file, in C++."""
+    """Write the project, commit it, pin it; with ``cxx`` it has one more source file, in C++.
+
+    ``target`` is the system that its program is for; Windows needs the zig toolchain.
+    """
     repo = folder / "repo"
     repo.mkdir(parents=True)
     names = [f"part{i}.c" for i in range(UNITS)]
@@ -127,18 +135,20 @@ version = "0.0.0"
 
 [[wheel]]{wheels}"""
     )
+    version = "2.28" if toolchain == "zig" else platform.libc_ver()[1]
+    glibc = f'glibc = "{version}"' if target == "linux" else ""
     recipe = folder / "small.toml"
     recipe.write_text(
         f"""\
 schema = 1
 name = "small"
 summary = "A small project"
-supports = ["linux"]
+supports = ["{target}"]
 
 [target]
-os = "linux"
+os = "{target}"
 cpu = "x86-64"
-glibc = "{"2.28" if toolchain == "zig" else platform.libc_ver()[1]}"
+{glibc}
 
 [toolchain]
 name = "{toolchain}"
@@ -157,5 +167,5 @@ run = false
         lockfile=lockfile,
         recipe=recipe,
         patches=patches,
-        zip_name=f"llama-g{commit[:9]}-small-linux-x86_64.zip",
+        zip_name=f"llama-g{commit[:9]}-small-{target}-x86_64.zip",
     )

@@ -14,7 +14,7 @@ from qbuild.recipe.load import known_recipes, load_recipe
 
 ROOT = resources.data_root()
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-_BLOCK = re.compile(r"^```(?:sh|console|bat)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(?:sh|console|bat|powershell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -25,7 +25,7 @@ def commands(page: Path) -> list[str]:
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|\|\|?|;", line.split("  #")[0]):
                 words = part.strip().removeprefix("$ ")
-                if re.match(r"(\.venv/bin/|\.\\\.venv\\Scripts\\)?qbuild(\.exe)?( |$)", words):
+                if re.match(r"(\.venv/bin/|(?:\.\\)?\.venv\\Scripts\\)?qbuild(\.exe)?( |$)", words):
                     found.append(words)
     return found
 
@@ -52,6 +52,14 @@ def test_a_command_of_the_docs_exists(page: Path, line: str) -> None:
         load_recipe(
             recipe, os=getattr(args, "os", None) or None, overrides=getattr(args, "overrides", ())
         )
+
+
+def test_the_windows_runner_types_what_readme_and_the_page_say() -> None:
+    from qbuild.extras.ci.jobs import COMMAND_POWERSHELL, TESTS_WINDOWS
+
+    for name in ("README.md", "docs/how-to/windows-host.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert f"```powershell\n{COMMAND_POWERSHELL}\n{TESTS_WINDOWS}\n```" in text, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

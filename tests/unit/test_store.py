@@ -300,3 +300,41 @@ def test_write_atomically_never_touches_the_old_bytes(
         write_atomically(path, b"half")
     assert path.read_bytes() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("x" * 90, "leaves room for"), ("a&b", "with & in its name"), ("50%", "with % in its name"),
+     ("(x86)", "with ( ) in its name")],
+)  # fmt: skip
+def test_a_folder_that_windows_cannot_work_in_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: str
+) -> None:
+    import argparse
+
+    from qbuild import host
+    from qbuild.cli.common import store
+
+    monkeypatch.setattr(host, "system", lambda: "windows")
+    monkeypatch.setattr(host, "path_limit", lambda: 259)
+    with pytest.raises(StoreError) as caught:
+        store(argparse.Namespace(store=f"/{name}"))
+    assert part in str(caught.value)
+    assert "--store" in str(caught.value)
+    assert store(argparse.Namespace(store="/Jürgen Groß/中文")).root.name == "中文"
+
+
+def test_windows_folders_have_short_names_and_whole_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from qbuild import host
+
+    monkeypatch.setattr(host, "system", lambda: "windows")
+    monkeypatch.setattr(host, "path_limit", lambda: None)
+    store = Store(tmp_path)
+    key = step_key("kind", {"a": 1})
+    made = store.put("kind", key, {"a": 1}, lambda folder: {})
+    assert made.path.name == key[:24]
+    assert store.get("kind", key, Silent()) is not None
+    assert [each.key for each in store.entries()] == [key]
+    assert [store.damage(each, thorough=True) for each in store.entries()] == [None]

@@ -72,6 +72,45 @@ def program_name(name: str) -> str:
     return f"{name}.exe" if system() == "windows" else name
 
 
+def key_letters() -> int:
+    """Return how many letters of a key (of 64) name a folder of the store.
+
+    Windows takes paths of 259 letters unless its owner has changed that. What lies in the store
+    is up to 172 letters long below such a folder, and the folder of a user's caches up to 60.
+    """
+    return 24 if system() == "windows" else 64
+
+
+def path_limit() -> int | None:
+    """Return how many letters a path may have; nothing where that is no worry.
+
+    Windows' own limit is MAX_PATH of <minwindef.h>, 260 with the closing NUL, for programs like
+    CMake always, for Python unless LongPathsEnabled is set.
+    """
+    if system() != "windows":
+        return None
+    import winreg
+
+    place = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+    try:
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, place) as key:  # type: ignore[attr-defined]
+            on, _ = winreg.QueryValueEx(key, "LongPathsEnabled")  # type: ignore[attr-defined]
+    except OSError:
+        return 259
+    return None if on else 259
+
+
+def awkward_letters(path: str) -> str:
+    """Return the letters of a folder's name that programs of this host trip over; mostly none.
+
+    On Windows compilers are called through batch files, whose interpreter gives these a meaning
+    of its own even in a quoted path.
+    """
+    if system() != "windows":
+        return ""
+    return "".join(sorted(set(path) & set("&^%();,=")))
+
+
 def search_path() -> str:
     r"""Return the PATH of programs that shall find the system's own only.
 

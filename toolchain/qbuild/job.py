@@ -16,7 +16,7 @@ _KILL_ON_JOB_CLOSE: Final = 0x2000
 _EXTENDED_LIMIT_INFORMATION: Final = 9  # the class of the structure below
 _STRUCTURE_BYTES: Final = 144  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 _FLAGS_AT: Final = 16  # offset of BasicLimitInformation.LimitFlags
-_RIGHTS: Final = 0x0101  # PROCESS_SET_QUOTA | PROCESS_TERMINATE
+_RIGHTS: Final = 0x0901  # PROCESS_SUSPEND_RESUME | PROCESS_SET_QUOTA | PROCESS_TERMINATE
 
 
 class Job:
@@ -45,10 +45,7 @@ def bind(pid: int) -> Job:
     """
     import ctypes
 
-    import psutil
-
     kernel = _kernel32()
-    child = psutil.Process(pid)
     flags = bytearray(_STRUCTURE_BYTES)
     flags[_FLAGS_AT : _FLAGS_AT + 4] = _KILL_ON_JOB_CLOSE.to_bytes(4, "little")
     limits = ctypes.create_string_buffer(bytes(flags), _STRUCTURE_BYTES)
@@ -63,12 +60,15 @@ def bind(pid: int) -> Job:
         and kernel.AssignProcessToJobObject(job, process)
     )
     number = ctypes.get_last_error()  # type: ignore[attr-defined]
+    if done:
+        # The thread's handle is gone with Popen; ntdll resumes a process as a whole.
+        ctypes.WinDLL("ntdll").NtResumeProcess(ctypes.c_void_p(process))  # type: ignore[attr-defined]
+    elif process:
+        kernel.TerminateProcess(process, 1)
     if process:
         kernel.CloseHandle(process)
     if not done:
-        child.kill()
         raise ctypes.WinError(number)  # type: ignore[attr-defined]
-    child.resume()
     return Job(kernel, job)
 
 
@@ -84,6 +84,7 @@ def _kernel32() -> Any:
         ("SetInformationJobObject", ctypes.c_int, [handle, ctypes.c_int, pointer, number]),
         ("AssignProcessToJobObject", ctypes.c_int, [handle, handle]),
         ("TerminateJobObject", ctypes.c_int, [handle, number]),
+        ("TerminateProcess", ctypes.c_int, [handle, number]),
         ("CloseHandle", ctypes.c_int, [handle]),
     ):
         function = getattr(kernel, name)

@@ -2,7 +2,8 @@
 
 Layout below the store's root::
 
-    <kind>/<key>/            a finished result: `entry.json` and the files it lists
+    <kind>/<key>/            a finished result: `entry.json` and the files it lists (on Windows,
+                             whose paths are short, the first 24 letters of the key)
     work/<key>/              an unfinished build tree, kept under its step's key and resumed
     tmp/                     results being written; whatever is left here is rubbish
     locks/                   one lock file per key, so that two runs of one step take turns
@@ -24,14 +25,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qbuild import held
+from qbuild import held, host
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
 from qbuild.hashing import sha256_file
+
+LONGEST = 197
+"""Letters of the longest path below the store's folder on Windows, measured: in the patched source,
+whose web UI has deep folders; `patch/`, 24 letters of its key, `/tree/` and 160 of its own."""
 
 _ENTRY = "entry.json"
 _RUN = "run-"
@@ -97,7 +102,7 @@ class Store:
 
     def entry_path(self, kind: str, key: str) -> Path:
         """Return where a result lies or would lie."""
-        return self.root / kind / key
+        return self.root / kind / key[: host.key_letters()]
 
     def work_path(self, key: str) -> Path:
         """Return where the unfinished build tree of a step lies."""
@@ -388,8 +393,10 @@ class Store:
         for kind in sorted(p for p in self.root.iterdir() if p.is_dir() and p.name not in skip):
             for path in sorted(kind.iterdir()):
                 entry = self.find(kind.name, path.name)
-                if entry is not None:
-                    yield entry
+                if entry is None:
+                    continue
+                whole = step_key(entry.kind, entry.inputs)
+                yield replace(entry, key=whole) if whole.startswith(entry.key) else entry
 
 
 def _write_entry(
@@ -508,9 +515,9 @@ def disk_error(error: OSError, path: Path) -> StoreError:
         )
     if held.is_held(error):
         return StoreError(
-            f"a file of the store cannot be moved: {held.why(error)}",
-            where=str(error.filename or path),
-            fix="close that program, or keep it out of the store's folder, and run again",
+            f"a file cannot be moved or replaced: {held.why(error)}",
+            where=str(path),
+            fix="close that program, or keep it out of this folder, and run again",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StoreError(

@@ -128,23 +128,48 @@ def make_bundle(
         inputs=inputs,
         files=[binary.name for binary in binaries],
     )
-    entries: list[ZipEntry] = []
-    listed: list[ManifestFile] = []
+    files = _Files()
+    for binary in binaries:
+        program = binary.role == "executable"
+        files.add(binary.name, binary.path, binary.role, program, binary.needed_by)
+    for name, text in _licence_files(found, toolchain_licences):
+        files.add(f"{LICENCES}/{name}", text, "licence")
+    for extra in extras:
+        files.add(extra.name, extra.content, extra.role, extra.executable)
+    papers = _add_papers(files, facts, found)
+    _check_no_folders(papers, (stage, source_tree, dest_dir, *toolchain_licences.values()))
+    written = write_zip(dest_dir / f"{facts.name}.zip", files.entries)
+    return BundleResult(
+        zip=written.path,
+        sha256=written.sha256,
+        size=written.size,
+        sum_file=write_sha256(written.path, written.sha256),
+        names=tuple(sorted(entry.name for entry in files.entries)),
+    )
+
+
+class _Files:
+    """What goes into the zip, as entries and as the manifest lists it."""
+
+    def __init__(self) -> None:
+        self.entries: list[ZipEntry] = []
+        self.listed: list[ManifestFile] = []
 
     def add(
+        self,
         name: str,
         source: Path | bytes,
         role: Role,
-        *,
         executable: bool = False,
         needed_by: tuple[str, ...] = (),
     ) -> None:
-        entries.append(ZipEntry(name=name, source=source, executable=executable))
+        """Add a file; all but the manifest are listed in it."""
+        self.entries.append(ZipEntry(name=name, source=source, executable=executable))
         if isinstance(source, bytes):
             size, digest = len(source), hashlib.sha256(source).hexdigest()
         else:
             size, digest = source.stat().st_size, sha256_file(source)
-        listed.append(
+        self.listed.append(
             ManifestFile(
                 path=name,
                 size=size,
@@ -155,35 +180,20 @@ def make_bundle(
             )
         )
 
-    for binary in binaries:
-        add(
-            binary.name,
-            binary.path,
-            binary.role,
-            executable=binary.role == "executable",
-            needed_by=binary.needed_by,
-        )
-    for name, text in _licence_files(found, toolchain_licences):
-        add(f"{LICENCES}/{name}", text, "licence")
-    for extra in extras:
-        add(extra.name, extra.content, extra.role, executable=extra.executable)
+
+def _add_papers(
+    files: _Files, facts: BundleFacts, found: Sequence[third_party.Found]
+) -> dict[str, bytes]:
+    """Add README, SBOM, provenance and, last, the manifest; return those that name no folder."""
     if facts.recipe.bundle.readme:
-        add(readme.FILE_NAME, readme.make_readme(facts, found), "doc")
-    papers = {sbom.FILE_NAME: sbom.sbom_json(facts, listed, found)}
-    add(sbom.FILE_NAME, papers[sbom.FILE_NAME], "sbom")
-    papers[provenance.FILE_NAME] = provenance.provenance_json(facts, listed)
-    add(provenance.FILE_NAME, papers[provenance.FILE_NAME], "provenance")
-    papers[manifests.FILE_NAME] = manifests.make_manifest(facts, tuple(listed)).to_json()
-    _check_no_folders(papers, (stage, source_tree, dest_dir, *toolchain_licences.values()))
-    entries.append(ZipEntry(name=manifests.FILE_NAME, source=papers[manifests.FILE_NAME]))
-    written = write_zip(dest_dir / f"{facts.name}.zip", entries)
-    return BundleResult(
-        zip=written.path,
-        sha256=written.sha256,
-        size=written.size,
-        sum_file=write_sha256(written.path, written.sha256),
-        names=tuple(sorted(entry.name for entry in entries)),
-    )
+        files.add(readme.FILE_NAME, readme.make_readme(facts, found), "doc")
+    papers = {sbom.FILE_NAME: sbom.sbom_json(facts, files.listed, found)}
+    files.add(sbom.FILE_NAME, papers[sbom.FILE_NAME], "sbom")
+    papers[provenance.FILE_NAME] = provenance.provenance_json(facts, files.listed)
+    files.add(provenance.FILE_NAME, papers[provenance.FILE_NAME], "provenance")
+    papers[manifests.FILE_NAME] = manifests.make_manifest(facts, tuple(files.listed)).to_json()
+    files.entries.append(ZipEntry(name=manifests.FILE_NAME, source=papers[manifests.FILE_NAME]))
+    return papers
 
 
 def _licence_files(

@@ -246,6 +246,7 @@ def deliver(
         },
         "host": plan.host,
         "host_tools": host_tools(plan),
+        **({"altered": record.altered} if record.altered else {}),
         "hermetic": record.hermetic,
         "shared": record.shared,
         "compiled_on": record.compiled_on,

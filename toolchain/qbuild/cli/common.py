@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild.errors import UsageError
+from qbuild.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from qbuild.recipe.lock import Lock
@@ -208,16 +208,37 @@ def existing_zip(name: str) -> Path:
 
 
 def store(args: argparse.Namespace) -> Store:
-    """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder."""
+    """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder.
+
+    Raises:
+        StoreError: Its folder's name is too long for this system, or has letters that it minds.
+    """
+    from qbuild import host
     from qbuild.recipe.config import load_config
-    from qbuild.store import Store
+    from qbuild.store import LONGEST, Store
 
     root = args.store or load_config().store
     if not root:
         import platformdirs
 
         root = platformdirs.user_cache_dir("qbuild", appauthor=False)
-    return Store(Path(root).absolute())
+    path = Path(root).absolute()
+    limit = host.path_limit()
+    if limit is not None and len(str(path)) + 1 + LONGEST > limit:
+        raise StoreError(
+            f"the store's folder has {len(str(path))} letters, and Windows' limit of {limit} for a "
+            f"path leaves room for {limit - 1 - LONGEST}",
+            where=str(path),
+            fix="choose a shorter one with --store, e.g. --store C:\\q, or turn long paths on "
+            "(gpedit: Enable Win32 long paths)",
+        )
+    if awkward := host.awkward_letters(str(path)):
+        raise StoreError(
+            f"compilers cannot be called in a folder with {' '.join(awkward)} in its name",
+            where=str(path),
+            fix="choose another one with --store, e.g. --store C:\\q; any alphabet will do",
+        )
+    return Store(path)
 
 
 def print_json(data: Any) -> None:

@@ -159,6 +159,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     as_json, debug = "--json" in words, "--debug" in words
     _open_closed_streams()
+    _say_what_can_be_said()
     try:
         args = parse(words)
         from qbuild import console, process
@@ -212,6 +213,18 @@ def _open_closed_streams() -> None:
                     os.close(opened)
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
+def _say_what_can_be_said() -> None:
+    """Let a letter that the terminal's code page lacks come out as `?` instead of ending the run.
+
+    Output that is redirected on Windows is in the system's code page (1252, 936, ...); a name from
+    another alphabet is no reason to fail. Scripts and pages are written as UTF-8 by themselves.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.errors == "strict":
+        with contextlib.suppress(ValueError, OSError):
+            reconfigure(errors="replace")
 
 
 def _reader_left() -> bool:

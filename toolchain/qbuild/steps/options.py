@@ -36,3 +36,4 @@ class Record:
     hermetic: bool | None = None
     shared: list[str] = field(default_factory=list)
     compiled_on: dict[str, int] = field(default_factory=dict)
+    altered: list[str] = field(default_factory=list)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qbuild import host
 from qbuild.recipe.model import CmakeValue, Recipe
+from qbuild.toolchains.batch import write_batch
 
 if TYPE_CHECKING:
     from qbuild.cuda.toolkit import Machine
@@ -291,10 +292,12 @@ def write_wrapper(path: Path, command: Sequence[str]) -> Path:
 
     ccache and CMake want a compiler that is one program without fixed arguments.
     """
-    windows = host.system() == "windows"
     path.parent.mkdir(parents=True, exist_ok=True)
     path = path.with_name(wrapper_name(path.name))
-    path.write_bytes(wrapper_text(command, windows=windows).encode())
+    if host.system() == "windows":
+        write_batch(path, command)
+        return path
+    path.write_bytes(wrapper_text(command, windows=False).encode())
     path.chmod(0o755)
     return path
 

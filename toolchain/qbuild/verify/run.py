@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,6 @@ def run_checks(
         VerifyError: The sandbox itself does not work.
     """
     reporter = reporter or Silent()
-    checks: list[Check] = []
     with tempfile.TemporaryDirectory(prefix="qbuild-verify-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         plan = plan_for(
@@ -153,23 +152,29 @@ def run_checks(
             scratch=scratch,
         )
         tried = [*steps(commit, number, wanted, cuda=cuda), *launch_steps(recipe or {}, target_os)]
-        todo = [
-            (runner, step)
-            for runner in plan.runners
-            for step in tried
-            if (not step.runners or runner.id in step.runners)
-            and (not runner.only or step.kind in runner.only)
-        ]
-        with reporter.task("run", total=len(todo), unit="steps") as task:
-            for done, (runner, step) in enumerate(todo):
-                task.update(done=done, note=f"{step.kind} in {runner.label}")
-                checks.append(_one(programs, runner, step))
-                check_stop()  # a signal to the whole group ends the program, too
-            task.update(done=len(todo))
-        checks += plan.missing
+        checks = [*_try_all(programs, plan.runners, tried, reporter), *plan.missing]
         if programs.networks:
             checks.append(_network_check(programs.networks))
     return tuple(checks)
+
+
+def _try_all(
+    programs: Programs, runners: Sequence[Runner], tried: Sequence[Step], reporter: Reporter
+) -> Iterator[Check]:
+    """Yield a check for each step in each way to run it."""
+    todo = [
+        (runner, step)
+        for runner in runners
+        for step in tried
+        if (not step.runners or runner.id in step.runners)
+        and (not runner.only or step.kind in runner.only)
+    ]
+    with reporter.task("run", total=len(todo), unit="steps") as task:
+        for done, (runner, step) in enumerate(todo):
+            task.update(done=done, note=f"{step.kind} in {runner.label}")
+            yield _one(programs, runner, step)
+            check_stop()  # a signal to the whole group ends the program, too
+        task.update(done=len(todo))
 
 
 def _one(programs: Programs, runner: Runner, step: Step) -> Check:

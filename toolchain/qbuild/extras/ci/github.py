@@ -112,6 +112,8 @@ def _step(step: Step, job: Job) -> dict[str, Any]:
                 data["if"] = _WHEN[step.when]
             if step.env:
                 data["env"] = {k: _VALUES.get(v, _fill(v, job)) for k, v in step.env.items()}
+            if step.windows_shell:
+                data["shell"] = step.windows_shell
             return {**data, "run": step.script}
         case Checkout():
             return {"uses": actions.CHECKOUT.uses, "with": {"persist-credentials": False}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qbuild.extras.ci.matrix import LINUX_RUNNER
+from qbuild.extras.ci.matrix import LINUX_RUNNER, WINDOWS_RUNNER
 from qbuild.extras.ci.pipeline import (
     NATIVE_NOTE,
     Attest,
@@ -28,6 +28,14 @@ from qbuild.extras.ci.pipeline import (
 BRANCH = "main"
 OTHER_RUNNER = "ubuntu-22.04"
 """The second machine of the reproducibility check: another kernel, another set of tools."""
+
+COMMAND_POWERSHELL = """\
+py -3 -m venv .venv
+.venv\\Scripts\\python -m pip install -q -e ".[test]"
+.venv\\Scripts\\qbuild --recipe laptop
+"""
+TESTS_WINDOWS = r".venv\Scripts\python -m pytest -n 2 tests\unit"
+"""README's commands for Windows; a test holds README to them."""
 
 _ARTIFACT = "llama-{recipe}-{os}"
 _INPUTS = "qbuild-inputs"
@@ -96,10 +104,16 @@ def workflows(entries: Sequence[Entry]) -> tuple[Workflow, ...]:
     """Return all workflows for these builds."""
     cross = [each for each in entries if not each.native]
     native = [each for each in entries if each.native]
-    return (_build(cross, native), _canary(), _reproduce(cross), _release(cross, native))
+    return (
+        _build(cross, native),
+        _canary(),
+        _reproduce(cross),
+        _release(cross, native),
+        _windows_host(),
+    )
 
 
-# -- build: every push and pull request -----------------------------------------------------------
+# -- build: every push and pull request ---------------------------------------------------------
 
 
 def check_job() -> Job:
@@ -187,7 +201,7 @@ def _native(native: Sequence[Entry], *, needs: tuple[str, ...], release: bool = 
     ]
 
 
-# -- canary: does upstream still fit? -------------------------------------------------------------
+# -- canary: does upstream still fit? -----------------------------------------------------------
 
 CANARY_TITLE = "Patches no longer fit llama.cpp"
 
@@ -244,7 +258,7 @@ def _canary() -> Workflow:
     )
 
 
-# -- reproduce: two machines, the same bytes? -----------------------------------------------------
+# -- reproduce: two machines, the same bytes? ---------------------------------------------------
 
 
 def _reproduce(cross: Sequence[Entry]) -> Workflow:
@@ -292,7 +306,70 @@ def _reproduce(cross: Sequence[Entry]) -> Workflow:
     )
 
 
-# -- release: a tag -------------------------------------------------------------------------------
+# -- Windows as a host: README's commands there, the same bytes? ----------------------------------
+
+WINDOWS_RECIPE = "laptop"
+"""What both hosts build: static, for Windows, without CUDA."""
+
+
+def _windows_host() -> Workflow:
+    here = Job(
+        id="on-windows",
+        title=f"README's commands on Windows: {WINDOWS_RECIPE}",
+        runner=WINDOWS_RUNNER,
+        minutes=240,
+        scratch=True,
+        steps=(
+            Checkout(),
+            SetUpPython(),
+            Run(name="README's command 1", windows_shell="pwsh", script=COMMAND_POWERSHELL),
+            Run(name="README's command 2", windows_shell="cmd", script=f"{TESTS_WINDOWS}\n"),
+            Upload(artifact=f"first-{WINDOWS_RECIPE}-windows", path="dist/*.zip", days=7),
+        ),
+        local="it needs a real Windows",
+        note="Nobody has run it yet: qbuild was run in Wine only, with a real Windows CPython.",
+    )
+    there = Job(
+        id="on-linux",
+        title=f"the same on Linux: {WINDOWS_RECIPE}",
+        minutes=120,
+        scratch=True,
+        steps=(
+            Checkout(),
+            SetUpPython(),
+            _NAMESPACES,
+            _INSTALL,
+            Run(
+                name="Build from scratch",
+                script=f"qbuild build {WINDOWS_RECIPE} --os windows --dist dist --release "
+                "--no-run\n",
+            ),
+            Upload(artifact=f"second-{WINDOWS_RECIPE}-windows", path="dist/*.zip", days=7),
+        ),
+        local="it is one half of a comparison whose other half needs a real Windows",
+    )
+    compare = Job(
+        id="compare-hosts",
+        title="the same bytes from both hosts?",
+        needs=("on-windows", "on-linux"),
+        steps=(
+            *_start(),
+            Download(pattern="first-*", path="first"),
+            Download(pattern="second-*", path="second"),
+            Run(name="Compare", script="qbuild ci compare first second\n"),
+        ),
+        local="one of the zips it compares needs a real Windows",
+    )
+    return Workflow(
+        id="windows",
+        title="Windows as a host",
+        why="Runs README's commands on a Windows runner and compares the zip with Linux's.",
+        on={"schedule": [{"cron": "53 2 * * 6"}], "workflow_dispatch": {}},
+        jobs=(here, there, compare),
+    )
+
+
+# -- release: a tag -----------------------------------------------------------------------------
 
 _PUBLISH = """\
 (cd dist && sha256sum --check --strict -- *.sha256)

@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Run a bash script (``-eo pipefail``).
+    """Run a script: bash (``-eo pipefail``) unless ``windows_shell`` names another one.
 
     Args:
         name: What it does, for people.
@@ -54,6 +54,7 @@ class Run:
         env: Further variables; values are templates.
         runner_only: Why it is left out where it would touch a person's machine or account.
         when: When it runs.
+        windows_shell: A shell of a Windows runner, e.g. ``pwsh`` or ``cmd``.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Run:
     env: Mapping[str, str] = field(default_factory=dict)
     runner_only: str = ""
     when: When = ""
+    windows_shell: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,248 @@
+"""qbuild by a real Windows CPython in Wine: verbs, files, children, folders, a whole small build.
+
+``ci/windows-host.sh`` runs these; see there. What is seen here was seen in Wine, not on Windows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qbuild import resources
+from qbuild.console import Plain
+from qbuild.recipe.lock import load_lock
+from qbuild.steps.pinned import fetch_wheel
+from qbuild.store import Store
+from support import gguf_files, small_project, tiny_coff
+from support.small_project import SmallProject
+from windows_host import machine as windows
+from windows_host.machine import Machine, windows_path
+
+pytestmark = [pytest.mark.integration, pytest.mark.windows_host]
+
+SCRIPTS = Path(windows.__file__).parent
+KILLS = 5
+WHOLE_BUILD_S = 3600
+
+
+@pytest.fixture(scope="session")
+def machine(user_store: Store) -> Machine:
+    """The machine, kept between runs."""
+    root = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
+    wheel = load_lock(resources.lockfile()).wheel("ziglang", "linux-x86_64")
+    entry = fetch_wheel(wheel, user_store, Plain(), offline=False)
+    return windows.make(root / "qbuild-windows-host", entry.path / "files" / "ziglang" / "zig")
+
+
+def qbuild(machine: Machine, cwd: Path, *words: str, timeout: float = 600) -> str:
+    """Run qbuild there; return what it printed on standard output."""
+    done = machine.run("-m", "qbuild", *words, cwd=cwd, timeout=timeout)
+    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+# -- the verbs ------------------------------------------------------------------------------------
+
+
+def test_what_looks_at_recipes_and_pins(machine: Machine, tmp_path: Path) -> None:
+    assert "qbuild" in qbuild(machine, tmp_path, "version")
+    assert "laptop" in qbuild(machine, tmp_path, "list")
+    assert 'name = "laptop"' in qbuild(machine, tmp_path, "show", "laptop")
+    assert "pins, sound" in qbuild(machine, tmp_path, "lock", "--offline")
+    # What does not depend on the host has the same key on both.
+    plan = ("plan", "laptop", "--os", "windows", "--json")
+    there = json.loads(qbuild(machine, tmp_path, *plan))
+    here = subprocess.run(["qbuild", *plan], capture_output=True, check=True, cwd=tmp_path)
+    keys = [{s["kind"]: s["key"] for s in p["steps"]} for p in (there, json.loads(here.stdout))]
+    assert keys[0]["source"] == keys[1]["source"]
+    assert keys[0]["patch"] == keys[1]["patch"]
+
+
+@pytest.mark.parametrize("shell", ["cmd", "ps1", "sh"])
+def test_a_script_written_there_is_the_one_written_here(
+    machine: Machine, tmp_path: Path, shell: str
+) -> None:
+    command = ("plan", "laptop", "--os", "windows", "--script", shell, "-o")
+    qbuild(machine, tmp_path, *command, windows_path(tmp_path / "there"))
+    subprocess.run(["qbuild", *command, str(tmp_path / "here")], check=True)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_what_looks_at_the_machine(machine: Machine, tmp_path: Path) -> None:
+    found = json.loads(qbuild(machine, tmp_path, "detect", "--json"))
+    assert found
+    done = machine.run("-m", "qbuild", "doctor", "--json", cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    assert json.loads(done.stdout)
+    qbuild(machine, tmp_path, "toolkit")
+    store = windows_path(tmp_path / "store")
+    qbuild(machine, tmp_path, "cache", "size", "--store", store)
+    qbuild(machine, tmp_path, "cache", "verify", "--store", store)
+    qbuild(machine, tmp_path, "cache", "prune", "--store", store)
+
+
+def test_what_reads_files(machine: Machine, tmp_path: Path) -> None:
+    tensors = gguf_files.ends()
+    keys = gguf_files.common("llama", 1)
+    gguf_files.write(tmp_path / "m.gguf", keys, tensors)
+    assert json.loads(qbuild(machine, tmp_path, "model", "m.gguf", "--json"))
+    assert "model" in qbuild(machine, tmp_path, "launch", "show", "laptop")
+    (tmp_path / "a.obj").write_bytes(tiny_coff.make_object("/DEFAULTLIB:LIBCMT"))
+    assert "a.obj" in qbuild(machine, tmp_path, "crt", "a.obj")
+
+
+def test_a_store_too_deep_is_refused_with_two_ways_out(machine: Machine, tmp_path: Path) -> None:
+    deep = "C:\\" + "x" * 90
+    done = machine.run("-m", "qbuild", "cache", "size", "--store", deep, cwd=tmp_path)
+    assert done.returncode == 13
+    assert "--store C:\\q" in done.stderr and "long paths" in done.stderr
+
+
+def test_output_in_any_code_page(machine: Machine, tmp_path: Path) -> None:
+    for page in ("cp437", "cp850", "cp1252", "cp936", "cp932", "utf-8"):
+        done = machine.run("-m", "qbuild", "plan", "laptop", cwd=tmp_path, PYTHONIOENCODING=page)
+        assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+# -- files and children ---------------------------------------------------------------------------
+
+
+def test_held_files_are_waited_for_then_named(machine: Machine, tmp_path: Path) -> None:
+    done = machine.run(windows_path(SCRIPTS / "held_files.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "file replaced b'new'" in done.stdout
+    assert "another program holds it open" in done.stdout
+    assert "file kept b'new'" in done.stdout
+    assert "files ['file']" in done.stdout
+
+
+@pytest.mark.parametrize(("how", "said"), [("run", "ended with 3"), ("stop", "stopped"),
+                                           ("die", "up")])  # fmt: skip
+def test_children_end_with_qbuild(machine: Machine, tmp_path: Path, how: str, said: str) -> None:
+    done = machine.run(windows_path(SCRIPTS / "children.py"), how, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == said, done.stderr
+    deadline = time.monotonic() + 20
+    while _alive("qbuild-grandchild") and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not _alive("qbuild-grandchild")
+
+
+def _alive(mark: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark.encode() in path.read_bytes():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_odd_folders_are_right_or_refused(machine: Machine, tmp_path: Path) -> None:
+    script = windows_path(SCRIPTS / "odd_folders.py")
+    done = machine.run(script, windows_path(tmp_path), timeout=900)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    for name, said in rows:
+        print(f"{said:8} {name}")
+    assert len(rows) >= 30
+    assert [row for row in rows if not row[1].startswith(("right", "refused"))] == []
+
+
+@pytest.mark.fast
+def test_the_unit_tests_by_the_windows_python(machine: Machine) -> None:
+    done = machine.run(
+        "-m", "pytest", "tests/unit", "-q", "-p", "no:cacheprovider", "--no-header", "-rfEs",
+        cwd=windows.REPO, timeout=3000,
+    )  # fmt: skip
+    print(done.stdout[-4000:])
+    assert done.returncode == 0
+
+
+# -- a whole build --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def small_windows(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
+    """The small project, for Windows, by zig."""
+    folder = tmp_path_factory.mktemp("small-windows")
+    return small_project.make(folder, resources.lockfile(), toolchain="zig", target="windows")
+
+
+@pytest.fixture
+def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator[Path]:
+    """A store that holds Windows' wheels, zig.exe altered; zig's cache is the machine's."""
+    lock = load_lock(resources.lockfile())
+    wheels = {
+        project: fetch_wheel(
+            lock.wheel(project, "windows-x86_64"), user_store, Plain(), offline=False
+        ).path
+        / "files"
+        for project in ("cmake", "ninja", "ziglang")
+    }
+    root = machine.folder / "stores" / tmp_path.name
+    windows.fill_store(machine, Store(root), lock, wheels)
+    cache = machine.folder / "zig-in-wine"
+    cache.mkdir(exist_ok=True)
+    (root / "cache").mkdir(exist_ok=True)
+    (root / "cache" / "zig").symlink_to(cache)
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def there(command: list[str], *paths: Path) -> list[str]:
+    """Return a command line of this system's qbuild as that system's Python gets it."""
+    names = {str(path): windows_path(path) for path in paths}
+    return [names.get(word, word) for word in command[1:]]
+
+
+@pytest.mark.small
+def test_the_small_project_from_nothing_killed_resumed_same_bytes(
+    machine: Machine, small_windows: SmallProject, store_there: Path, tmp_path: Path
+) -> None:
+    here = small_windows.command(tmp_path / "store", tmp_path / "here")
+    subprocess.run(here, check=True, timeout=WHOLE_BUILD_S)
+    wanted = hashlib.sha256((tmp_path / "here" / small_windows.zip_name).read_bytes()).hexdigest()
+
+    dist = tmp_path / "there"
+    paths = (small_windows.recipe, small_windows.lockfile, small_windows.patches,
+             small_windows.repo, store_there, dist)  # fmt: skip
+    command = there(small_windows.command(store_there, dist), *paths)
+    started = time.monotonic()
+    done = machine.run(*command, timeout=WHOLE_BUILD_S)
+    whole = time.monotonic() - started
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = dist / small_windows.zip_name
+    assert hashlib.sha256(found.read_bytes()).hexdigest() == wanted
+    record = json.loads((dist / f"{found.name}.build.json").read_text())
+    assert record["host"] == "windows-x86_64"
+    assert record["hermetic"] is False
+    assert "ziglang" in record["altered"][0]
+
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"whole build {whole:.0f} s; seed {seed}")
+    dice = random.Random(seed)
+    for kind in ("source", "patch", "compile", "stage", "bundle", "work"):
+        shutil.rmtree(store_there / kind, ignore_errors=True)
+    shutil.rmtree(dist)
+    for part in range(KILLS):
+        process = subprocess.Popen(
+            machine.command(*command), env=machine.environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(whole * (part + dice.random()) / (KILLS + 1))
+        print("killed" if process.poll() is None else "had ended", "after part", part)
+        process.kill()
+        process.wait()
+    done = machine.run(*command, timeout=WHOLE_BUILD_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert hashlib.sha256(found.read_bytes()).hexdigest() == wanted

@@ -1,0 +1,51 @@
+"""Run by the Windows Python: a child with a child of its own, and three ways in which they end.
+
+children.py run     the child ends by itself: prints its exit status and output
+children.py die     this process ends at once, as if by the task manager
+children.py stop    a stop was asked for while the child is silent
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from qbuild import process
+from qbuild.errors import Interrupted
+
+MARK = "qbuild-grandchild"
+FAMILY = (
+    "import subprocess, sys, time;"
+    f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)', '{MARK}']);"
+    "print('up', flush=True); time.sleep(300)"
+)
+
+
+def main(how: str) -> None:
+    """Start them and end them."""
+
+    def heard(line: str) -> None:
+        print(line, flush=True)
+        if how == "die":
+            os._exit(7)
+        if how == "stop":
+            threading.Timer(0.5, setattr, (process, "_stop_asked", True)).start()
+
+    code = "print('hello'); raise SystemExit(3)" if how == "run" else FAMILY
+    try:
+        status = process.run_logged(
+            [sys.executable, "-c", code],
+            cwd=Path.cwd(),
+            env=dict(os.environ),
+            log=Path("children.log"),
+            on_line=heard,
+        )
+        print("ended with", status)
+    except Interrupted:
+        print("stopped")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,209 @@
+"""Put the machine together: CPython from Maven Central, wheels by pip, a prefix of Wine.
+
+What it is not: Windows. The kernel below is Wine's. Where Wine cannot run a pinned program, an
+altered copy of it is put into a store for tests; whatever is built with that store says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+
+from qbuild.recipe.lock import Lock, WheelPin
+from qbuild.steps.pinned import ALTERED
+from qbuild.steps.wheel import wheel_step
+from qbuild.store import Store
+from windows_host.libraries import Builder
+
+CPYTHON = "3.11.3-1.5.9"
+CPYTHON_SHA256 = "3263a50b256447bb7b9e604d6587627e419891370fc33b94469e6a06ff4de834"
+"""`org.bytedeco:cpython:VERSION:jar:windows-x86_64`: python.exe, DLLs, the standard library."""
+
+HERE = Path(__file__).parent
+REPO = HERE.parent.parent
+
+KEY_LETTERS = 24
+"""What `qbuild.host.key_letters` says on Windows."""
+
+WHY = (
+    "zig.exe runs on a shim over Wine's ntdll.dll, and what serves other systems only was left "
+    "out; for tests, it was not seen on Windows"
+)
+
+
+class MissingError(Exception):
+    """A program that the machine is made of is not installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine.
+
+    Args:
+        folder: Where Python and the prefix lie; kept between runs.
+        builder: What builds the libraries it needs.
+    """
+
+    folder: Path
+    builder: Builder
+
+    @property
+    def python(self) -> Path:
+        """Return python.exe."""
+        return self.folder / f"python-{CPYTHON}" / "python.exe"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the variables of a program on this machine."""
+        return {
+            "HOME": str(Path.home()),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "WINEPREFIX": str(self.folder / "prefix"),
+            "WINEDEBUG": "-all",
+            "WINEDLLOVERRIDES": "mscoree=;mshtml=;winemenubuilder.exe=",
+            "PYTHONPATH": windows_path(REPO / "toolchain"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LC_ALL": "C.UTF-8",
+            **more,
+        }
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line that runs Python there."""
+        return ["wine", str(self.python), *words]
+
+    def run(
+        self, *words: str, timeout: float = 600, cwd: Path | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python there and return what it said."""
+        return subprocess.run(
+            self.command(*words),
+            cwd=cwd,
+            env=self.environment(**more),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+
+
+def windows_path(path: Path) -> str:
+    """Return how Wine names a file of this system."""
+    return str(PureWindowsPath("Z:", path.absolute()))
+
+
+def make(folder: Path, pinned_zig: Path) -> Machine:
+    """Return the machine, put together when it is not there yet.
+
+    Args:
+        folder: Where it lies.
+        pinned_zig: zig of this system.
+
+    Raises:
+        MissingError: wine or mvn is not installed.
+    """
+    for program, package in (("wine", "wine"), ("mvn", "maven")):
+        if shutil.which(program) is None:
+            raise MissingError(f"{program} is not installed (apt install {package})")
+    builder = Builder(zig=pinned_zig, cache=folder / "zig")
+    machine = Machine(folder=folder, builder=builder)
+    ready = folder / f"ready-{_digest_of_inputs()}"
+    if not ready.is_file():
+        for stale in ("jars", machine.python.parent.name, "prefix"):
+            shutil.rmtree(folder / stale, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        _unpack_cpython(machine)
+        _install_wheels(machine)
+        ready.touch()
+    return machine
+
+
+def _digest_of_inputs() -> str:
+    digest = hashlib.sha256(CPYTHON.encode())
+    digest.update((HERE / "requirements.txt").read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _unpack_cpython(machine: Machine) -> None:
+    jars = machine.folder / "jars"
+    coordinates = f"org.bytedeco:cpython:{CPYTHON}:jar:windows-x86_64"
+    subprocess.run(
+        ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy",
+         f"-Dartifact={coordinates}", f"-DoutputDirectory={jars}"],
+        check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    (jar,) = jars.glob("*.jar")
+    if hashlib.sha256(jar.read_bytes()).hexdigest() != CPYTHON_SHA256:
+        raise RuntimeError(f"{jar.name} is not the file that was reviewed")
+    inner = "org/bytedeco/cpython/windows-x86_64/"
+    root = machine.python.parent
+    with zipfile.ZipFile(jar) as archive:
+        for name in archive.namelist():
+            if name.startswith(inner) and not name.endswith("/"):
+                target = root / name.removeprefix(inner)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(archive.read(name))
+    jar.unlink()
+    name = "python" + "".join(CPYTHON.split(".")[:2])
+    machine.builder.stable_abi(root, name)
+
+
+def _install_wheels(machine: Machine) -> None:
+    numbers = CPYTHON.split(".")[:2]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-cache-dir", "--upgrade",
+         "--target", str(machine.python.parent / "lib" / "site-packages"),
+         "--platform", "win_amd64", "--implementation", "cp",
+         "--python-version", ".".join(numbers), "--only-binary", ":all:",
+         "-c", str(HERE / "requirements.txt"), "-r", str(HERE / "requirements.txt")],
+        check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def fill_store(machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, Path]) -> None:
+    """Put Windows' wheels into a store for tests; zig.exe is altered so that Wine runs it.
+
+    Args:
+        machine: Whose zig builds what stands between.
+        store: A store for tests.
+        lock: The pins.
+        wheels: Project → folder of the unpacked Windows wheel, on the same disk.
+    """
+    for project, files in wheels.items():
+        wheel = lock.wheel(project, "windows-x86_64")
+        step = wheel_step(wheel)
+        short = store.root / step.kind / step.key[:KEY_LETTERS]
+        if short.is_dir():
+            continue
+
+        def fill(dest: Path, wheel: WheelPin = wheel, files: Path = files) -> dict[str, str]:
+            shutil.copytree(files, dest / "files", copy_function=os.link, ignore=_other_systems)
+            facts = {"project": wheel.project, "version": wheel.version}
+            if wheel.project == "ziglang":
+                machine.builder.alter_zig(dest / "files" / "ziglang")
+                facts[ALTERED] = WHY
+            for path in (dest / "files").rglob("*"):
+                # Windows keeps times to 100 ns; another time would have each file hashed again.
+                if path.is_file() and path.stat().st_mtime_ns % 1_000_000_000:
+                    os.utime(path, (1, int(path.stat().st_mtime)))
+            return facts
+
+        store.put(step.kind, step.key, step.inputs, fill).path.rename(short)
+
+
+def _other_systems(folder: str, names: list[str]) -> set[str]:
+    """Name zig's headers and C runtimes of other systems: 13,000 files, slow to look at in Wine."""
+    path = Path(folder)
+    if path.name == "include" and path.parent.name == "libc":
+        return {name for name in names if "windows" not in name}
+    if path.name == "libc" and path.parent.name == "lib":
+        return set(names) - {"include", "mingw"}
+    return set()
