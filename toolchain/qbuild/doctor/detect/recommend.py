@@ -108,6 +108,10 @@ def rules() -> tuple[Rule, ...]:
     )
 
 
+_LEAST = ("x86-64", "x86-64-v2")
+"""Levels that are risked on a processor that nobody described."""
+
+
 def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
     """Return the recipe that fits a machine.
 
@@ -126,7 +130,7 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
     for rule in rules():
         if not _fits(rule, facts, usable):
             continue
-        if level is None and rule.cpu != "x86-64-v2":
+        if level is None and rule.cpu not in _LEAST:
             continue
         if level and _below(level, rule.cpu) and not (rule.gpu and level != "x86-64"):
             continue
@@ -287,6 +291,16 @@ def _explain(
         )
 
 
+def _unused(level: Level | None, flags: frozenset[str]) -> Iterator[str]:
+    """Yield what the processor has and a recipe of one level leaves unused."""
+    if level == "x86-64-v4":
+        yield "AVX-512 is there: `--set target.variants=true` adds code that uses it"
+    for flag, isa in (("avx_vnni", "avx-vnni"), ("avx512_vnni", "avx512-vnni")):
+        if flag in flags:
+            yield f"{isa} is there: `--set target.variants=true` adds code that uses it"
+            break
+
+
 def _hints(
     facts: Facts,
     level: Level | None,
@@ -314,12 +328,8 @@ def _hints(
     flags = frozenset(facts.cpu.flags if facts.cpu else ())
     if facts.virtual and level in ("x86-64", "x86-64-v2") and not facts.is_wsl:
         yield "a virtual machine may hide AVX2: pass the host's CPU through (CPU type `host`)"
-    if level == "x86-64-v4":
-        yield "AVX-512 is there: `--set target.cpu=x86-64-v4` uses it"
-    for flag, isa in (("avx_vnni", "avx-vnni"), ("avx512_vnni", "avx512-vnni")):
-        if flag in flags:
-            yield f"{isa} is there: `--set 'target.isa=[\"{isa}\"]'` uses it"
-            break
+    if chosen is None or chosen.name != "cpu":
+        yield from _unused(level, flags)
     blas = _table()["openblas"]
     cores = facts.cpu.cores if facts.cpu and facts.cpu.cores else 0
     if chosen and not chosen.gpu and level in ("x86-64-v3", "x86-64-v4") and cores >= blas["cores"]:

@@ -202,7 +202,7 @@ def _loads(
     with reporter.task("server", total=len(kinds)) as task:
         for done, (users, tools) in enumerate(kinds):
             with_tools = " with tools" if tools else ""
-            task.update(done=done, note=f"{users} users{with_tools}: {name}")
+            task.update(done=done, note=f"{users} at a time{with_tools}: {name}")
             with serving(
                 programs,
                 model,

@@ -15,6 +15,7 @@ from qbuild.console import Reporter, Silent
 from qbuild.errors import ArchiveError
 from qbuild.extras.report import changes, contents, history
 from qbuild.extras.report.data import Fact, GpuCode, Patch, Report
+from qbuild.extras.report.speed import speed_beside
 from qbuild.recipe.isa import EXTENSIONS
 from qbuild.recipe.rebuild import recipe_words
 from qbuild.store import Store
@@ -117,6 +118,7 @@ def _report(
         rebuild=_rebuild(bundle, path.name),
         recipe=_recipe_toml(bundle.recipe),
         against=compared,
+        speed=speed_beside(path, found.sha256),
     )
 
 

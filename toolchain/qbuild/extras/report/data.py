@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from qbuild.extras.report.speed import Speed
 
 FORMAT = 1
 """Version of the report's JSON."""
@@ -246,6 +249,7 @@ class Report:
         rebuild: Commands that check it and make it again.
         recipe: The resolved recipe as TOML.
         against: The difference to another zip.
+        speed: What `qbuild bench` measured of it.
     """
 
     zip_name: str
@@ -271,6 +275,7 @@ class Report:
     rebuild: tuple[Fact, ...]
     recipe: str
     against: Against | None = None
+    speed: Speed | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as a machine reads it."""

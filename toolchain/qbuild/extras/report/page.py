@@ -164,6 +164,8 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         ("build", "Build"),
         ("rebuild", "Rebuild"),
     ]
+    if report.speed:
+        found.insert(-1, ("speed", "Speed"))
     return [*found, ("against", "Difference")] if report.against else found
 
 
