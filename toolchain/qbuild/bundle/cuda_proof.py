@@ -67,14 +67,7 @@ def prove(
     target = recipe.target.os
     archs = parse_archs(recipe.cuda.architectures)
     name = BACKENDS[target]
-    path = next((f for f in (stage / "bin" / name, stage / "lib" / name) if f.is_file()), None)
-    if path is None:
-        raise BundleError(
-            f"the build made no {name}",
-            where=recipe.name,
-            fix="this is a fault of the recipe or of qbuild: look into the build log",
-        )
-    backend = read_backend(path, provided)
+    backend = read_backend(_backend_file(recipe, stage, name), provided)
     device_code.check_archs(backend.report, archs, where=name)
     # The bundled runtime decides which driver is needed; without one the toolkit does.
     toolkit = minor(versions[_RUNTIME_WHEEL]) if _RUNTIME_WHEEL in versions else toolkit
@@ -105,6 +98,17 @@ def prove(
         driver=floor,
         proofs=proofs,
         gpus=running(backend.report),
+    )
+
+
+def _backend_file(recipe: Recipe, stage: Path, name: str) -> Path:
+    for path in (stage / "bin" / name, stage / "lib" / name):
+        if path.is_file():
+            return path
+    raise BundleError(
+        f"the build made no {name}",
+        where=recipe.name,
+        fix="this is a fault of the recipe or of qbuild: look into the build log",
     )
 
 

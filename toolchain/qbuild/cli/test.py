@@ -96,14 +96,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         )
     root = Path(args.patches) if args.patches else resources.patches_dir()
     tests = _tests_of(recipe, root, args.also)
-    plan = plans.make_plan(
-        recipe,
-        load_lock(args),
-        host=host.platform_key(),
-        patches_root=root,
-        tests=tests,
-        captured=capture(recipe),
-    )
+    found = capture(recipe)
+    lock, key = load_lock(args), host.platform_key()
+    plan = plans.make_plan(recipe, lock, host=key, patches_root=root, tests=tests, captured=found)
     builder = Builder(plan, store(args), reporter, build_options(args))
     results: dict[str, str] = {}
 
@@ -125,9 +120,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     if args.json:
         print_json(results)
     else:
-        for name, result in results.items():
-            print(f"{name}: {result}")
-        print(f"{len(results)} passed, 0 failed")
+        lines = [f"{name}: {result}" for name, result in results.items()]
+        print("\n".join([*lines, f"{len(results)} passed, 0 failed"]))
     return 0
 
 

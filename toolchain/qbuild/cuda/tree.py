@@ -173,13 +173,7 @@ def assemble(
     Raises:
         ToolchainError: A wheel is missing, or lacks a file that it should hold.
     """
-    for project in (*HOST_WHEELS, *target_wheels(cublas=cublas)):
-        if project not in unpacked:
-            raise ToolchainError(
-                f"the {project} wheel is missing",
-                where="clang-cuda toolchain",
-                fix=f"pin it in qbuild.lock: qbuild lock --update {project}",
-            )
+    _check_wheels(unpacked, cublas=cublas)
     (tree / "bin").mkdir(parents=True)
     (tree / "lib").mkdir()
     for project, source, dest in folders(cublas=cublas):
@@ -216,6 +210,16 @@ def assemble(
             definition.write_bytes(text.encode("ascii"))
             commands.append(import_library_command(zig, definition))
     return tuple(commands)
+
+
+def _check_wheels(unpacked: Mapping[str, Path], *, cublas: bool) -> None:
+    for project in (*HOST_WHEELS, *target_wheels(cublas=cublas)):
+        if project not in unpacked:
+            raise ToolchainError(
+                f"the {project} wheel is missing",
+                where="clang-cuda toolchain",
+                fix=f"pin it in qbuild.lock: qbuild lock --update {project}",
+            )
 
 
 def _link_or_copy(source: Path, dest: Path) -> None:

@@ -85,16 +85,23 @@ def level_checks(
     if not scans:
         yield not_run("cpu", _TITLE, "there is no x86-64 code inside")
         return
+    yield from _judged(scans, level, isa, len(inside), seconds)
+
+
+def _judged(
+    scans: list[Scanned], level: str, isa: tuple[str, ...], variants: int, seconds: float
+) -> Iterator[Check]:
+    """Yield what was found, against the promised level; "" promises none."""
     total = sum(item.report.instructions for item in scans)
     ours = [item for item in scans if not item.dispatched]
-    if not known:
+    if not level:
         yield not_run("cpu", _TITLE, f"no level is promised; what is inside needs {needed(ours)}")
     else:
         problems = [f"{item.name}: {found}" for item in ours for found in item.report.findings]
         above = f" with {', '.join(isa)}" if isa else ""
         seen = f"{total:,} instructions in {len(scans)} files, none above {level}{above}"
-        if inside:
-            seen += f"; in {len(inside)} variants of the CPU backend none above the variant's own"
+        if variants:
+            seen += f"; in {variants} variants of the CPU backend none above the variant's own"
         yield judge("cpu", _TITLE, problems, seen, seconds=seconds)
     notes = [
         f"{item.name}: {len(item.report.findings)} functions for newer CPUs; {item.dispatched}"

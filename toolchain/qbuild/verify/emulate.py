@@ -104,11 +104,8 @@ def emulate_zip(
             return (not_run(f"{_ID}.kernels", title, f"not in the store; make them: {command}"),)
         index, kernels = found
         count = sum(len(names) for names in index.facts["units"].values())
-        known = passed(
-            f"{_ID}.kernels",
-            title,
-            f"{len(index.facts['fat_binaries'])} fat binaries, {count} kernels",
-        )
+        held = f"{len(index.facts['fat_binaries'])} fat binaries, {count} kernels"
+        known = passed(f"{_ID}.kernels", title, held)
         put_runtime(library.parent, index, kernels)
         plan = plan_for(
             target_os=system,

@@ -145,12 +145,9 @@ def run_checks(
             cache_dir=cache_dir,
             variants=variants,
         )
-        programs = Programs(
-            root=unpacked.resolve(),
-            suffix=".exe" if target_os == "windows" else "",
-            model=tiny_gguf.write(scratch / "tiny.gguf"),
-            scratch=scratch,
-        )
+        suffix = ".exe" if target_os == "windows" else ""
+        model = tiny_gguf.write(scratch / "tiny.gguf")
+        programs = Programs(root=unpacked.resolve(), suffix=suffix, model=model, scratch=scratch)
         tried = [*steps(commit, number, wanted, cuda=cuda), *launch_steps(recipe or {}, target_os)]
         checks = [*_try_all(programs, plan.runners, tried, reporter), *plan.missing]
         if programs.networks:
