@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import platformdirs
@@ -12,7 +13,7 @@ from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.wheel import wheel_step
-from qbuild.store import Store, link_tree
+from qbuild.store import Store
 from support import small_project
 
 
@@ -46,12 +47,12 @@ def user_store() -> Store:
 
 @pytest.fixture(scope="session")
 def tool_wheels(user_store: Store) -> list[Path]:
-    """Store entries of the pinned cmake and ninja, fetched when missing."""
+    """Store entries of the pinned cmake, ninja and zig, fetched when missing."""
     from qbuild.steps.pinned import fetch_wheel
 
     lock = load_lock(resources.lockfile())
     entries = []
-    for project in ("cmake", "ninja"):
+    for project in ("cmake", "ninja", "ziglang"):
         wheel = lock.wheel(project, host.platform_key())
         entry = fetch_wheel(wheel, user_store, Plain(), offline=False)
         assert entry.key == wheel_step(wheel).key
@@ -61,14 +62,20 @@ def tool_wheels(user_store: Store) -> list[Path]:
 
 @pytest.fixture
 def new_store(tool_wheels: list[Path], tmp_path: Path) -> Path:
-    """A store of this test's own that already has cmake and ninja."""
-    root = tmp_path / "store"
-    for path in tool_wheels:
-        link_tree(path, root / "wheel" / path.name)
-    return root
+    """A store of this test's own that already has the tools and zig's C runtime."""
+    return small_project.lend_tools(tmp_path / "store", tool_wheels)
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> small_project.SmallProject:
-    """A small project that builds in seconds with gcc."""
+    """A small project that builds in seconds with the pinned zig."""
     return small_project.make(tmp_path_factory.mktemp("small"), resources.lockfile())
+
+
+@pytest.fixture(scope="session")
+def small_gcc(tmp_path_factory: pytest.TempPathFactory) -> small_project.SmallProject:
+    """The same for the system's gcc, for tests in which zig would build its C runtime anew."""
+    if shutil.which("gcc") is None or shutil.which("g++") is None:
+        pytest.skip("gcc is not installed (Debian: apt-get install g++)")
+    folder = tmp_path_factory.mktemp("small-gcc")
+    return small_project.make(folder, resources.lockfile(), toolchain="gcc")

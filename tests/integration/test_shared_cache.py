@@ -20,7 +20,7 @@ from qbuild import host, resources
 from qbuild.console import Plain
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.pinned import fetch_wheel
-from qbuild.store import Store, link_tree
+from qbuild.store import Store
 from support import services, small_project
 from support.small_project import UNITS, SmallProject
 
@@ -37,9 +37,8 @@ class Machine:
 
     def command(self, *extra: str) -> list[str]:
         store = self.root / "store"
-        for path in self.wheels:
-            if not (store / "wheel" / path.name).exists():
-                link_tree(path, store / "wheel" / path.name)
+        if not store.exists():
+            small_project.lend_tools(store, self.wheels)
         words = self.small.command(store, self.root / "dist", "-j2", *extra)
         words.remove("--no-compiler-cache")
         return words
@@ -190,15 +189,6 @@ def test_releases_and_reproduce_refuse(small: SmallProject, tmp_path: Path) -> N
         assert "hunter2" not in done.stderr
 
 
-def share_runtime(machine: Machine, user_store: Store) -> None:
-    """Let a machine use zig's C runtime of this one: building it takes minutes."""
-    runtime = user_store.root / "cache" / "zig"
-    runtime.mkdir(parents=True, exist_ok=True)
-    cache = machine.root / "store" / "cache"
-    cache.mkdir(parents=True)
-    (cache / "zig").symlink_to(runtime)
-
-
 def test_two_hosts_compile(
     tool_wheels: list[Path], user_store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -209,10 +199,8 @@ def test_two_hosts_compile(
     wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
     zig_wheel = fetch_wheel(wheel, user_store, Plain(), offline=False).path
     zig = zig_wheel / "files" / "ziglang" / "zig"
-    machine = Machine(small=small, root=folder / "here", wheels=[*tool_wheels, zig_wheel])
-    alone = Machine(small=small, root=folder / "alone", wheels=[*tool_wheels, zig_wheel])
-    for each in (machine, alone):
-        share_runtime(each, user_store)
+    machine = Machine(small=small, root=folder / "here", wheels=tool_wheels)
+    alone = Machine(small=small, root=folder / "alone", wheels=tool_wheels)
     with (
         services.distcc_host(folder / "one", zig, wheel.version) as (one, log_one),
         services.distcc_host(folder / "two", zig, wheel.version) as (two, log_two),
@@ -234,16 +222,11 @@ def test_two_hosts_compile(
     assert machine.sha256 == alone.sha256
 
 
-def test_hosts_that_compile_nothing_are_named(
-    tool_wheels: list[Path], user_store: Store, tmp_path: Path
-) -> None:
+def test_hosts_that_compile_nothing_are_named(tool_wheels: list[Path], tmp_path: Path) -> None:
     """The build ends all the same; who asked for other machines hears that none took part."""
     services.program("distcc")
     small = small_project.make(tmp_path / "small", resources.lockfile(), toolchain="zig")
-    wheel = load_lock(resources.lockfile()).wheel("ziglang", host.platform_key())
-    zig_wheel = fetch_wheel(wheel, user_store, Plain(), offline=False).path
-    machine = Machine(small=small, root=tmp_path / "here", wheels=[*tool_wheels, zig_wheel])
-    share_runtime(machine, user_store)
+    machine = Machine(small=small, root=tmp_path / "here", wheels=tool_wheels)
     nobody = f"127.0.0.1:{services.free_port()}/2"
     command = machine.command("--compile-on", nobody, "--no-compiler-cache")
     command.remove("-q")

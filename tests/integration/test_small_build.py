@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.small_project import SmallProject
+from support.small_project import SmallProject, lend_tools
 
 pytestmark = pytest.mark.integration
 
@@ -34,11 +34,8 @@ def wanted(
     small: SmallProject, tool_wheels: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """The sha256 of an undisturbed build."""
-    from qbuild.store import link_tree
-
     folder = tmp_path_factory.mktemp("undisturbed")
-    for path in tool_wheels:
-        link_tree(path, folder / "store" / "wheel" / path.name)
+    lend_tools(folder / "store", tool_wheels)
     done = run(small.command(folder / "store", folder / "dist"))
     assert done.returncode == 0, done.stderr
     return sha(folder / "dist" / small.zip_name)
@@ -58,6 +55,14 @@ def test_the_program_in_the_zip_prints_the_pinned_commit(
         view.extract_to(tmp_path / "out")
     said = run([str(tmp_path / "out" / "llama-cli"), "--version"])
     assert small.zip_name.split("-")[1][1:] in said.stdout
+
+
+def test_the_systems_compiler_builds_it_too(
+    small_gcc: SmallProject, new_store: Path, tmp_path: Path
+) -> None:
+    done = run(small_gcc.command(new_store, tmp_path / "dist"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "dist" / small_gcc.zip_name).is_file()
 
 
 def test_a_second_run_does_nothing_and_writes_nothing(
@@ -227,18 +232,14 @@ def test_damaged_entries_are_made_again(
 def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int
 ) -> None:
-    from qbuild.store import link_tree
-
     mount = tmp_path / "tiny"
     mount.mkdir()
-    wheels = tmp_path / "wheels"
-    for path in tool_wheels:
-        link_tree(path, wheels / "wheel" / path.name)
+    wheels = lend_tools(tmp_path / "wheels", tool_wheels)
     # A tmpfs of our own in a mount namespace of our own: no right on the machine is needed.
     command = " ".join(f"'{c}'" for c in small.command(mount / "store", tmp_path / "dist"))
     script = (
         f"mount -t tmpfs -o size={megabytes}m none '{mount}' && mkdir -p '{mount}/store' && "
-        f"(cp -r '{wheels}/wheel' '{mount}/store/' 2>/dev/null; {command}); echo status $?"
+        f"(cp -a '{wheels}/.' '{mount}/store/' 2>/dev/null; {command}); echo status $?"
     )
     done = run(["unshare", "--map-root-user", "--mount", "sh", "-c", script])
     assert "status 13" in done.stdout, done.stdout + done.stderr
@@ -294,11 +295,8 @@ def test_offline_with_an_empty_store_says_what_is_missing(
 def test_odd_folder_names_make_no_difference(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, name: str
 ) -> None:
-    from qbuild.store import link_tree
-
     root = tmp_path / name
-    for path in tool_wheels:
-        link_tree(path, root / "store" / "wheel" / path.name)
+    lend_tools(root / "store", tool_wheels)
     done = run(small.command(root / "store", root / "dist"))
     assert done.returncode == 0, done.stderr
     assert sha(root / "dist" / small.zip_name) == wanted
@@ -331,13 +329,12 @@ def test_a_compiler_error_is_shown_short_with_the_logs_path(
     assert Path(log).is_file()
 
 
-def test_the_clock_in_a_binary_is_named_by_reproduce(
-    small: SmallProject, new_store: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("small_gcc")
+def test_the_clock_in_a_binary_is_named_by_reproduce(new_store: Path, tmp_path: Path) -> None:
     from qbuild import resources
     from support import small_project
 
-    project = small_project.make(tmp_path / "clock", resources.lockfile())
+    project = small_project.make(tmp_path / "clock", resources.lockfile(), toolchain="gcc")
     (project.repo / "main.c").write_text(
         "#include <stdio.h>\nint part0(int);\n"
         "int main(int c, char**v)\n"
@@ -363,13 +360,16 @@ def test_the_clock_in_a_binary_is_named_by_reproduce(
 
 
 def test_reproduce_finds_the_small_project_identical(
-    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+    small_gcc: SmallProject, new_store: Path, tmp_path: Path
 ) -> None:
+    assert run(small_gcc.command(new_store, tmp_path / "dist")).returncode == 0
+    wanted = sha(tmp_path / "dist" / small_gcc.zip_name)
     command = [
-        sys.executable, "-m", "qbuild", "reproduce", str(small.recipe), "--lockfile",
-        str(small.lockfile), "--patches", str(small.patches), "--store", str(new_store), "--json",
+        sys.executable, "-m", "qbuild", "reproduce", str(small_gcc.recipe), "--lockfile",
+        str(small_gcc.lockfile), "--patches", str(small_gcc.patches), "--store", str(new_store),
+        "--json",
     ]  # fmt: skip
-    done = run(command, env={**os.environ, "QBUILD_ORIGIN": str(small.repo)})
+    done = run(command, env={**os.environ, "QBUILD_ORIGIN": str(small_gcc.repo)})
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert data["identical"] is True
@@ -377,12 +377,12 @@ def test_reproduce_finds_the_small_project_identical(
 
 
 def test_the_printed_script_builds_the_very_binary_of_the_zip(
-    small: SmallProject, new_store: Path, tmp_path: Path
+    small_gcc: SmallProject, new_store: Path, tmp_path: Path
 ) -> None:
-    assert run(small.command(new_store, tmp_path / "dist")).returncode == 0
+    assert run(small_gcc.command(new_store, tmp_path / "dist")).returncode == 0
     command = [
-        sys.executable, "-m", "qbuild", "plan", str(small.recipe), "--lockfile",
-        str(small.lockfile), "--patches", str(small.patches), "--script", "sh",
+        sys.executable, "-m", "qbuild", "plan", str(small_gcc.recipe), "--lockfile",
+        str(small_gcc.lockfile), "--patches", str(small_gcc.patches), "--script", "sh",
     ]  # fmt: skip
     printed = run(command)
     assert printed.returncode == 0, printed.stderr
@@ -393,7 +393,7 @@ def test_the_printed_script_builds_the_very_binary_of_the_zip(
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"url.file://{small.repo}.insteadOf",
+        "GIT_CONFIG_KEY_0": f"url.file://{small_gcc.repo}.insteadOf",
         "GIT_CONFIG_VALUE_0": "https://small.invalid/small.git",
         # What a person has set for other work.
         "CFLAGS": "-DCOMMIT=nonsense",
@@ -403,6 +403,6 @@ def test_the_printed_script_builds_the_very_binary_of_the_zip(
     assert done.returncode == 0, done.stdout + done.stderr
     from qbuild.binary.zip_reader import open_zip
 
-    with open_zip(tmp_path / "dist" / small.zip_name) as view:
+    with open_zip(tmp_path / "dist" / small_gcc.zip_name) as view:
         shipped = view.read("llama-cli")
     assert (folder / "build" / "bin" / "llama-cli").read_bytes() == shipped

@@ -71,6 +71,7 @@ def write(
     metadata: Mapping[str, Any] | None = None,
     stop: bool = True,
     longest: int = 9,
+    also_after: str = "",
 ) -> Path:
     """Write a model that says the scripts.
 
@@ -86,6 +87,7 @@ def write(
         metadata: More keys; lists of integers and strings.
         stop: End each script with the end-of-turn token.
         longest: Size of the longest piece.
+        also_after: More last bytes of a prompt that start the first script.
     """
     import gguf
     import numpy as np
@@ -108,6 +110,9 @@ def write(
             script = script.encode()
         pieces = split(script, rng, taken, longest) if isinstance(script, bytes) else list(script)
         last = number[spelled(start.encode())]
+        befores = [last]
+        if not follow:
+            befores += [number[spelled(other.encode())] for other in also_after]
         for piece in pieces:
             text = piece.decode() if piece.decode("utf-8", "replace") in specials else ""
             token = text or spelled(piece)
@@ -116,8 +121,10 @@ def write(
                 number[token] = len(tokens)
                 tokens.append(token)
             assert last not in follow
-            follow[last] = number[token]
+            for before in befores:
+                follow[before] = number[token]
             last = number[token]
+            befores = [last]
         if stop:
             follow[last] = end_of_turn
 
@@ -128,8 +135,8 @@ def write(
     rows: dict[int, list[int]] = {}
     for before, after in follow.items():
         rows.setdefault(after, []).append(before)
-    for after, befores in rows.items():
-        output[after] = sum(embedding[b] for b in befores)
+    for after, sources in rows.items():
+        output[after] = sum(embedding[b] for b in sources)
 
     writer = gguf.GGUFWriter(str(path), "qwen3")
     writer.add_name("scripted")

@@ -1,7 +1,8 @@
 """A small CMake project in a git repository, shaped like llama.cpp as far as qbuild looks.
 
-It builds in seconds with the system's gcc, so that kills, full disks and races can be tried many
-times through the real flow: real git, real CMake, real ninja, real zip.
+It builds in seconds with the pinned zig (or, where it is installed, the system's gcc), so that
+kills, full disks and races can be tried many times through the real flow: real git, real CMake,
+real ninja, real zip.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def make(
     folder: Path,
     real_lockfile: Path,
     *,
-    toolchain: str = "gcc",
+    toolchain: str = "zig",
     cxx: bool = False,
     target: str = "linux",
 ) -> SmallProject:
@@ -169,3 +170,18 @@ run = false
         patches=patches,
         zip_name=f"llama-g{commit[:9]}-small-{target}-x86_64.zip",
     )
+
+
+def lend_tools(root: Path, tool_wheels: list[Path]) -> Path:
+    """Give a new store the wheels, and the C runtime that zig takes minutes to build.
+
+    They are links: nothing writes into a wheel, and zig locks its cache.
+    """
+    for path in tool_wheels:
+        (root / "wheel").mkdir(parents=True, exist_ok=True)
+        (root / "wheel" / path.name).symlink_to(path)
+    zig = Path(os.environ["QBUILD_TEST_ZIG_CACHE"])
+    zig.mkdir(parents=True, exist_ok=True)
+    (root / "cache").mkdir(parents=True, exist_ok=True)
+    (root / "cache" / "zig").symlink_to(zig)
+    return root

@@ -7,6 +7,10 @@ import platform
 import shutil
 import sys
 from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from qbuild.errors import UsageError
 
 GIB = 1 << 30
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -21,6 +25,35 @@ def platform_key() -> str:
     """Return how the lockfile names this host, e.g. ``linux-x86_64``."""
     machine = platform.machine().lower()
     return f"{system()}-{_MACHINES.get(machine, machine)}"
+
+
+def expand_user(text: str) -> Path:
+    """Return a path with a leading ``~`` or ``~name`` replaced by that home folder.
+
+    Raises:
+        UsageError: It is not known: there is no such user, or HOME is not set for one whom the
+            system does not know (a container that runs as any number).
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"nobody knows which home folder `{text}` means",
+            where=text,
+            fix="write the whole path, or set HOME",
+        ) from None
+
+
+def user_folder(kind: Literal["cache", "config"]) -> Path | None:
+    """Return the user's folder for qbuild's caches or configuration; nothing without a home."""
+    import platformdirs
+
+    find = platformdirs.user_cache_dir if kind == "cache" else platformdirs.user_config_dir
+    try:
+        found = Path(find("qbuild", appauthor=False))
+    except RuntimeError:
+        return None
+    return found if found.is_absolute() else None
 
 
 def cpu_count() -> int:

@@ -211,17 +211,19 @@ def store(args: argparse.Namespace) -> Store:
     """Return the store: ``--store``, QBUILD_STORE, the configuration, else the cache folder.
 
     Raises:
+        UsageError: None is named, and the user has no home folder.
         StoreError: Its folder's name is too long for this system, or has letters that it minds.
     """
     from qbuild import host
     from qbuild.recipe.config import load_config
     from qbuild.store import LONGEST, Store
 
-    root = args.store or load_config().store
+    root = args.store or load_config().store or host.user_folder("cache")
     if not root:
-        import platformdirs
-
-        root = platformdirs.user_cache_dir("qbuild", appauthor=False)
+        raise UsageError(
+            "there is no place for the store: this user has no home folder",
+            fix="set HOME, or name a folder with --store or QBUILD_STORE",
+        )
     path = Path(root).absolute()
     limit = host.path_limit()
     if limit is not None and len(str(path)) + 1 + LONGEST > limit:

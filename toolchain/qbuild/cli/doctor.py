@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,8 +108,13 @@ def this_machine(args: argparse.Namespace) -> Facts:
 
 
 def store_root(args: argparse.Namespace) -> str:
-    """Return the store's folder without making it."""
-    return str(store(args).root)
+    """Return the store's folder without making it; without a home, where temporary files go."""
+    try:
+        return str(store(args).root)
+    except UsageError:
+        if args.store:
+            raise
+        return tempfile.gettempdir()
 
 
 def _log(name: str) -> str:

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from qbuild import host
 from qbuild.cli.common import print_json
 from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, UsageError
@@ -266,7 +267,7 @@ def _sdist_at(origin: str) -> FilePin | None:
     from qbuild.hashing import sha256_file
     from qbuild.recipe.lock import normalise
 
-    file = Path(origin).expanduser()
+    file = host.expand_user(origin)
     match = _SDIST.fullmatch(file.name)
     if match is None or not file.is_file():
         return None

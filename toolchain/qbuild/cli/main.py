@@ -162,6 +162,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     _say_what_can_be_said()
     try:
         args = parse(words)
+        _check_working_folder()
         from qbuild import console, process
 
         process.stop_on_signals()
@@ -197,6 +198,20 @@ def _end(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if debug or not isinstance(error, Exception):
         raise error
     return _fail(_unexpected(error), as_json=as_json, debug=debug)
+
+
+def _check_working_folder() -> None:
+    """Refuse to run where relative paths mean nothing.
+
+    Raises:
+        UsageError: The working folder was deleted, or may not be looked at.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd() is this call
+    except OSError as error:
+        raise UsageError(
+            f"the working folder is gone: {error.strerror}", fix="change into another one: cd"
+        ) from None
 
 
 def _open_closed_streams() -> None:

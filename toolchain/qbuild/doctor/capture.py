@@ -77,7 +77,9 @@ def personal_names() -> tuple[str, ...]:
     """Return the names of this machine's user and of the machine itself."""
     import socket
 
-    names = {Path.home().name, socket.gethostname(), socket.gethostname().split(".")[0]}
+    names = {socket.gethostname(), socket.gethostname().split(".")[0]}
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        names.add(Path.home().name)
     with contextlib.suppress(KeyError, OSError, ImportError):  # a user without a name
         names.add(getpass.getuser())
     return tuple(sorted(each for each in names if each))

@@ -22,8 +22,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from qbuild import bounds, toml
+from qbuild import bounds, host, toml
 from qbuild.errors import UsageError
 from qbuild.recipe.convert import KeyProblem, build
 from qbuild.toml import locate
@@ -50,14 +51,13 @@ class Config:
     compile_hosts: tuple[str, ...] = ()
 
 
-def config_path(env: Mapping[str, str] | None = None) -> Path:
-    """Return where the configuration file lies or would lie."""
+def config_path(env: Mapping[str, str] | None = None) -> Path | None:
+    """Return where the configuration file lies or would lie; nothing for a user without a home."""
     named = (os.environ if env is None else env).get("QBUILD_CONFIG")
     if named:
         return Path(named)
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("qbuild", appauthor=False)) / "config.toml"
+    folder = host.user_folder("config")
+    return folder / "config.toml" if folder else None
 
 
 def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) -> Config:
@@ -74,6 +74,8 @@ def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) 
     env = os.environ if env is None else env
     path = path or config_path(env)
     try:
+        if path is None:
+            raise FileNotFoundError
         found = parse_config(bounds.read_bytes(path, bounds.TEXT).decode(), str(path))
     except FileNotFoundError:
         if env.get("QBUILD_CONFIG"):
@@ -105,12 +107,15 @@ def source_origins(given: Sequence[str]) -> tuple[str, ...]:
         given: What ``--origin`` named.
 
     Raises:
-        UsageError: See :func:`load_config`; or an origin is empty.
+        UsageError: See :func:`load_config`; or an origin is empty, or no URL.
 
     """
     if any(not origin.strip() for origin in given):
         raise UsageError("--origin is empty", fix="name a path or a URL, or leave it out")
-    return tuple(given) or load_config().origins
+    found = tuple(given) or load_config().origins
+    for origin in found:
+        _check_url(origin)
+    return found
 
 
 def parse_config(text: str, label: str) -> Config:
@@ -156,7 +161,28 @@ def is_url(text: str) -> bool:
 
 
 def _anchored(value: str, folder: Path) -> str:
-    return value if is_url(value) else str(folder / Path(value).expanduser())
+    return value if is_url(value) else str(folder / host.expand_user(value))
+
+
+def _check_url(value: str) -> None:
+    """Refuse what begins like a URL and is none.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if "://" not in value:
+        return
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(
+            f"this is no URL: {error}", where=value, fix="write it as https://HOST[:PORT]/PATH"
+        ) from None
+    if port == 0 or (not parts.netloc and parts.scheme.lower() != "file"):
+        raise UsageError(
+            "this URL names no host", where=value, fix="write it as https://HOST[:PORT]/PATH"
+        )
 
 
 def _listed(value: str | None) -> tuple[str, ...]:

@@ -233,7 +233,7 @@ def init_bare(repo: Path) -> Path:
 def _local_path(origin: str) -> Path:
     if origin.lower().startswith("file://"):
         return Path(urllib.request.url2pathname(urllib.parse.urlsplit(origin).path))
-    return Path(origin).expanduser()
+    return host.expand_user(origin)
 
 
 def parent_of(dest: Path) -> Path:

@@ -88,7 +88,7 @@ def fetch_file(
         if target.is_file() and _is(target, pin):
             return target
         for mirror in mirrors:
-            found = Path(mirror).expanduser() / pin.filename
+            found = host.expand_user(mirror) / pin.filename
             if "://" not in mirror and found.is_file():
                 return _take(found, target, pin)
     if offline:

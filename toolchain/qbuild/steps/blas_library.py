@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild import host
 from qbuild.binary.coff import CoffFile, read_coff
 from qbuild.binary.elf import read_elf
 from qbuild.binary.pe import read_pe
@@ -109,7 +110,7 @@ def locate(recipe: Recipe, env: Mapping[str, str], files: Path | None = None) ->
             fix=f"set it to the folder that holds include and lib, or set openblas.origin = "
             f'"wheel", which fetches a pinned one ({PROJECT})',
         )
-    root = Path(named).expanduser()
+    root = host.expand_user(named)
     if not root.is_dir():
         raise ToolchainError(
             f"{FOLDER_VARIABLE} names a folder that does not exist", where=str(root)

@@ -18,6 +18,7 @@ from qbuild.steps.order import BY_NAME
 from qbuild.steps.pinned import fetch_wheel
 from qbuild.steps.plan import Plan
 from qbuild.steps.wheel import KIND as WHEEL
+from qbuild.steps.work import check_place
 from qbuild.store import Entry, Store
 
 _BUILD_DISK: Final = 1_200_000_000
@@ -28,9 +29,14 @@ AfterCompile = Callable[[Path, Mapping[str, Path], Mapping[str, str]], None]
 
 
 class Builder:
-    """Runs a plan against a store."""
+    """Runs a plan against a store.
+
+    Raises:
+        StoreError: No build can run where the store lies (:func:`qbuild.steps.work.check_place`).
+    """
 
     def __init__(self, plan: Plan, store: Store, reporter: Reporter, options: BuildOptions) -> None:
+        check_place(store.root)
         self.plan = plan
         self.store = store
         self.reporter = reporter

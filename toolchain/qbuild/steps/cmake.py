@@ -94,6 +94,28 @@ def build_command(
     ]  # fmt: skip
 
 
+_IDENTITY = re.compile(r'^set\(CMAKE_(C|CXX|CUDA)_COMPILER_ID "([^"]*)"\)', re.MULTILINE)
+
+
+def check_compilers_known(build: Path) -> None:
+    """Check that CMake recognised the compilers.
+
+    One that it did not recognise gets none of the flags of a build type, such as ``-O3``, and CMake
+    goes on all the same.
+
+    Raises:
+        ConfigureError: It did not recognise one.
+    """
+    for path in sorted(build.glob("CMakeFiles/*/CMake*Compiler.cmake")):
+        for language, found in _IDENTITY.findall(path.read_text(encoding="utf-8")):
+            if not found:
+                raise ConfigureError(
+                    f"CMake did not recognise the {language} compiler",
+                    where=str(build / "CMakeFiles" / "CMakeConfigureLog.yaml"),
+                    fix="that log says what it tried; see whether the compiler runs at all",
+                )
+
+
 _ERROR = re.compile(r"^CMake Error.*(?:\n(?!CMake |--).*){0,8}", re.MULTILINE)
 _UNUSED = re.compile(
     r"Manually-specified variables were not used by the project:\s*((?:\n\s+\w+)+)"

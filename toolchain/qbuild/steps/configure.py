@@ -201,7 +201,8 @@ def configure(build: Builder, work: Work) -> None:
     """Run CMake in a work folder, unless an unfinished build lies there.
 
     Raises:
-        ConfigureError: CMake refuses, or the recipe sets an option that llama.cpp lacks.
+        ConfigureError: CMake refuses or does not recognise the compiler, or the recipe sets an
+            option that llama.cpp lacks.
     """
     step = build.plan["configure"]
     _say_hermetic(build)
@@ -224,6 +225,7 @@ def configure(build: Builder, work: Work) -> None:
     started = time.monotonic()
     _run_cmake(build, work)
     cache_text = (work.folder / "build" / "CMakeCache.txt").read_text(encoding="utf-8")
+    cmake.check_compilers_known(work.folder / "build")
     cmake.check_options_known(entries, cache_text, build.plan.recipe)
     build.record.seconds["configure"] = round(time.monotonic() - started, 2)
     write_atomically(marker, stamp.encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,40 @@ if TYPE_CHECKING:
 
 _MARGIN: Final = 1 << 30
 """Bytes that must stay free on the store's disk while a build tree grows."""
+
+
+_LONGEST: Final = 512
+"""Bytes of the store's path. CMake gives objects other names when a path has more than 1,000, and
+the longest below a work folder has about 300."""
+
+_FORBIDDEN: Final = re.compile(r"""["\[\]:;|\\\x00-\x1f\x7f]|\$[A-Za-z_{(]""")
+"""What one of CMake, ninja, zig and shells splits, expands or escapes in a path; tried for each
+character. With brackets CMake went on without recognising the compiler."""
+
+
+def check_place(root: Path) -> None:
+    """Check that a build can run below a folder and give the bytes it gives anywhere.
+
+    Raises:
+        StoreError: The folder's path, or what it is a link to, is too long or has a character that
+            a build tool takes for something else.
+    """
+    windows = host.system() == "windows"
+    for path in dict.fromkeys((str(root), os.path.realpath(root))):
+        text = path[2:].replace("\\", "/") if windows else path
+        if found := _FORBIDDEN.search(text):
+            problem = f"holds {found[0]!r}, which build tools do not take in a path"
+        elif path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != path:
+            problem = "is not UTF-8"
+        elif len(path.encode()) > _LONGEST:
+            problem = f"is longer than {_LONGEST} bytes"
+        else:
+            continue
+        raise StoreError(
+            f"no build can run in this store: its path {problem}",
+            where=repr(path) if len(path) < 300 else f"{path[:300]!r}…",
+            fix="choose another folder with --store or QBUILD_STORE",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,10 @@ Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/qwen3-mtp/0005-build-and-tests.patch"
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0001-history-arguments.patch"
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0002-grammar-dead-end.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0003-answers.patch"
-Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0004-build-and-tests.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0003-requests.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0004-schemas.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0005-answers.patch"
+Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/parser-crash/0006-build-and-tests.patch"
 Step git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "$PATCHES/web-ui/0001-ui-fixed-name-and-list-of-parts.patch"
 # Tools, as pinned
 Step python -m pip install --no-deps --target tools/cmake cmake==4.4.5
