@@ -184,17 +184,23 @@ def _(server: Server) -> bool:
     return chat_calls(chat(server, tool_choice="required").choices[0].message) == [READ]
 
 
-@row(CHAT, "tool_choice required: a model that talks must not", "text")
+def begins_a_call(answer: Any, content: str | None) -> bool:
+    """Return whether there is a call, or at least the start of one."""
+    return bool(answer) or "<tool_call>" in (content or "")
+
+
+@row(CHAT, "tool_choice required: a model that would rather talk begins a call", "text")
 def _(server: Server) -> bool:
-    message = chat(server, tool_choice="required", max_tokens=60).choices[0].message
-    return "Hello" not in (message.content or "")
+    message = chat(server, tool_choice="required").choices[0].message
+    return begins_a_call(message.tool_calls, message.content)
 
 
 @row(CHAT, "tool_choice names a tool: only that one", "text")
 def _(server: Server) -> bool:
     named = {"type": "function", "function": {"name": "noargs"}}
-    message = chat(server, tool_choice=named, max_tokens=60).choices[0].message
-    return "Hello" not in (message.content or "")
+    message = chat(server, tool_choice=named).choices[0].message
+    names = {call.function.name for call in message.tool_calls or []}
+    return begins_a_call(message.tool_calls, message.content) and names <= {"noargs"}
 
 
 @row(CHAT, "tool_choice names a tool that is not there: 400", "text")
@@ -451,8 +457,9 @@ def _(server: Server) -> bool:
 @row(RESPONSES, "tool_choice names a tool: only that one", "text")
 def _(server: Server) -> bool:
     named = {"type": "function", "name": "noargs"}
-    response = respond(server, tool_choice=named, max_output_tokens=60)
-    return "Hello" not in response.output_text
+    response = respond(server, tool_choice=named, max_output_tokens=400)
+    calls = response_calls(response)
+    return begins_a_call(calls, response.output_text) and {n for n, _ in calls} <= {"noargs"}
 
 
 @row(RESPONSES, "parallel_tool_calls false: one", "two calls")
@@ -560,10 +567,11 @@ def _(server: Server) -> bool:
     return used(message(server)) == [("read", {"limit": 10**20 + 7})]
 
 
-@row(MESSAGES, "tool_choice any: a model that talks must not", "text")
+@row(MESSAGES, "tool_choice any: a model that would rather talk begins a call", "text")
 def _(server: Server) -> bool:
-    answer = message(server, tool_choice={"type": "any"}, max_tokens=60)
-    return all("Hello" not in b.text for b in answer.content if b.type == "text")
+    answer = message(server, tool_choice={"type": "any"})
+    text = "".join(b.text for b in answer.content if b.type == "text")
+    return begins_a_call([b for b in answer.content if b.type == "tool_use"], text)
 
 
 @row(MESSAGES, "tool_choice names a tool that is not there: 400", "text")

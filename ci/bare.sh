@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-$(mktemp -d)}
-python=$(command -v "${PYTHON:-python3}")
+python=$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)') # not a version manager's script
 here=$PWD
 mkdir -p "$folder/bin"
 

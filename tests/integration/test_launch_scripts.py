@@ -5,6 +5,7 @@ The real programs are started by the same scripts in ``verify --run`` (checks ``
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -30,6 +31,14 @@ ZIG = os.environ.get("QBUILD_TEST_ZIG", "")
 
 STUB = """\
 #!/bin/sh
+[ "$1" = --help ] && cat <<'HELP' && exit 0
+--mlock, --no-mlock                     lock the model in memory
+-k,    --top-k N                        top k
+--name NAME                             a name
+--last N                                the last of them
+--draft, --draft-n, --draft-max N       the argument has been removed. use --spec-draft-n-max
+--chat-template-kwargs STRING           JSON
+HELP
 for word in "$@"; do
     case $word in --exit-*) code=${word#--exit-} ;; esac
     printf '[%s]\\n' "$word"
@@ -146,6 +155,62 @@ def test_sh_says_what_is_missing(tmp_path: Path) -> None:
     (bundle / "llama-server").unlink()
     done = sh(bundle)
     assert done.returncode == 3 and "Unpack the whole zip" in done.stderr
+
+
+def test_sh_says_which_option_is_unknown_and_what_it_is_called_now(tmp_path: Path) -> None:
+    bundle = linux(tmp_path)
+    config = bundle / "config-server.txt"
+    whole = config.read_text()
+    config.write_text(whole + "no-mmap\n")
+    done = sh(bundle)
+    assert done.returncode == 2 and not done.stdout
+    assert 'names the option "no-mmap", which llama-server does not have' in done.stderr
+    assert "There is --load-mode." in done.stderr
+    config.write_text(whole + "draft-max = 4\n")
+    done = sh(bundle)
+    assert done.returncode == 2
+    assert 'names the option "draft-max", which llama-server no longer has' in done.stderr
+    assert "use --spec-draft-n-max" in done.stderr
+    config.write_text(whole + "of-tomorrow = 4\n")
+    assert "All options: ./llama-server --help" in sh(bundle).stderr
+    # a program that cannot be asked is started as before
+    (bundle / "llama-server").write_text("#!/bin/sh\nexit 7\n")
+    assert sh(bundle).returncode == 7
+
+
+def test_sh_passes_json_on(tmp_path: Path) -> None:
+    bundle = linux(tmp_path)
+    value = '{"enable_thinking": false, "note": "a b"}'
+    with (bundle / "config-server.txt").open("a") as stream:
+        stream.write(f"chat-template-kwargs =  {value} \n")
+    words = words_of(sh(bundle))
+    assert words[words.index("--chat-template-kwargs") + 1] == value
+
+
+def test_78_sh_says_which_library_is_missing(tmp_path: Path) -> None:
+    bundle = linux(tmp_path)
+    files = [
+        {"executable": False, "needed_by": [], "path": name, "role": role}
+        for name, role in (("libllama.so.0", "library"), ("libggml.so.0", "library"),
+                           ("llama-bench", "executable"), ("README.txt", "doc"))
+    ]  # fmt: skip
+    (bundle / "manifest.json").write_text(json.dumps({"files": files}, indent=2, sort_keys=True))
+    for name in ("libllama.so.0", "libggml.so.0"):
+        (bundle / name).write_bytes(b"")
+    assert sh(bundle).returncode == 0
+    (bundle / "libllama.so.0").unlink()
+    done = sh(bundle)
+    assert done.returncode == 3
+    assert "Missing in this folder, though the zip held it: libllama.so.0" in done.stderr
+    assert "virus scanner" in done.stderr
+
+
+def test_sh_says_who_took_the_port(tmp_path: Path, port: int) -> None:
+    bundle = linux(tmp_path, port=f"port = {port}")
+    done = sh(bundle)
+    assert done.returncode == 4
+    assert f"Port {port} is taken: " in done.stderr
+    assert f"(process {os.getpid()}) listens on it" in done.stderr
 
 
 def test_sh_sees_a_taken_port_before_it_starts(tmp_path: Path, port: int) -> None:
@@ -319,6 +384,44 @@ def test_cmd_passes_every_setting_on_and_comes_up(
         "--last", "1", "--model", "models/a (1) & b.gguf",
     ]  # fmt: skip
     assert "listening on http://127.0.0.1:18431" in done.stdout
+
+
+@pytest.mark.wine
+def test_cmd_passes_json_on_and_knows_what_options_became(
+    cmd: tuple[str, dict[str, str]], stub: Path, tmp_path: Path
+) -> None:
+    bundle = windows(tmp_path / ODD, stub)
+    config = bundle / "config-server.txt"
+    whole = config.read_bytes()
+    value = '{"enable_thinking": false, "note": "a b"}'
+    config.write_bytes(whole + f"chat-template-kwargs =  {value} \r\n".encode())
+    done = bat(cmd, bundle)
+    words = words_of(done)
+    assert words[words.index("--chat-template-kwargs") + 1] == value, done.stdout + done.stderr
+    for name, use in (("no-mmap", "There is --load-mode."),
+                      ("draft-max = 4", "There is --spec-draft-n-max.")):  # fmt: skip
+        config.write_bytes(whole + f"{name}\r\n".encode())
+        done = bat(cmd, bundle)
+        assert done.returncode == 2 and not words_of(done), done.stdout
+        assert f'names the option "{name.partition(" ")[0]}"' in done.stdout
+        assert use in done.stdout
+
+
+@pytest.mark.wine
+def test_78_cmd_says_which_library_is_missing(
+    cmd: tuple[str, dict[str, str]], stub: Path, tmp_path: Path
+) -> None:
+    bundle = windows(tmp_path, stub)
+    files = [
+        {"executable": False, "needed_by": [], "path": name, "role": role, "size": 1}
+        for name, role in (("ggml.dll", "library"), ("llama.dll", "library"), ("x.txt", "doc"))
+    ]
+    (bundle / "manifest.json").write_text(json.dumps({"files": files}, indent=2, sort_keys=True))
+    (bundle / "ggml.dll").write_bytes(b"")
+    done = bat(cmd, bundle)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "though the zip held it: llama.dll" in done.stdout
+    assert "virus scanner" in done.stdout
 
 
 @pytest.mark.wine

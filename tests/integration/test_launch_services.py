@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import os
 import shutil
 import socket
 import subprocess
@@ -14,10 +15,31 @@ from pathlib import Path
 
 import pytest
 
+from qbuild.bundle.launch.scripts import extra_files
 from qbuild.extras.services import nginx_site, systemd_unit
 from qbuild.recipe.load import load_recipe
+from qbuild.verify import tiny_gguf
 
 pytestmark = pytest.mark.integration
+
+
+BOOT = """\
+set -e
+mount --make-rprivate /
+mount -o remount,bind,ro /
+for folder in /run /tmp /var; do mount -t tmpfs tmpfs $folder; done
+mount -t proc proc /proc
+mkdir -p /run/units /run/lock
+for target in sysinit basic network shutdown; do
+    printf '[Unit]\\nDescription=%s\\nDefaultDependencies=no\\n' $target >/run/units/$target.target
+done
+printf '%s' "$UNIT" >/run/units/llama-server.service
+# its own units and nothing of the machine's: no tmpfiles, no generators, nothing that writes
+export SYSTEMD_UNIT_PATH=/run/units SYSTEMD_GENERATOR_PATH=/run/none container=qbuild-test
+export SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/none
+exec /lib/systemd/systemd --system --unit=llama-server.service --log-target=console --show-status=no
+"""
+"""A systemd of our own as process 1 of a process namespace: the machine's files are read-only."""
 
 
 def free_port() -> int:
@@ -73,13 +95,14 @@ def servers() -> Iterator[list[Server]]:
 
 
 @pytest.fixture
-def nginx(servers: list[Server], tmp_path: Path) -> Iterator[int]:
+def nginx(servers: list[Server], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[int]:
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if program is None:
         pytest.skip("nginx is not installed (Debian: apt-get install nginx-light)")
     listen = free_port()
     upstreams = [f"127.0.0.1:{server.server_port}" for server in servers]
-    (tmp_path / "site.conf").write_text(nginx_site(upstreams, listen=listen))
+    queue = getattr(request, "param", 32)
+    (tmp_path / "site.conf").write_text(nginx_site(upstreams, listen=listen, queue=queue))
     main = tmp_path / "nginx.conf"
     main.write_text(
         f"daemon off;\npid {tmp_path}/pid;\nerror_log stderr;\nworker_processes 1;\n"
@@ -137,6 +160,38 @@ def test_nginx_asks_the_other_server_while_one_loads_or_is_gone(
     assert [post(nginx).status for _ in range(3)] == [200, 200, 200]
 
 
+@pytest.mark.parametrize("nginx", [40], indirect=True)
+def test_fifty_clients_meet_a_queue_of_forty(nginx: int, servers: list[Server]) -> None:
+    answers: list[tuple[int, str | None, bytes]] = []
+    lock = threading.Lock()
+
+    def ask() -> None:
+        response = post(nginx, "/slow")
+        row = (response.status, response.headers["Retry-After"], response.read())
+        with lock:
+            answers.append(row)
+
+    clients = [threading.Thread(target=ask) for _ in range(50)]
+    for each in clients:
+        each.start()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (
+        len(answers) < 10 or servers[0].asked + servers[1].asked < 40
+    ):
+        time.sleep(0.05)
+    assert sorted(status for status, _, _ in answers) == [429] * 10
+    assert all(after == "5" for _, after, _ in answers)
+    assert all(b"40 requests are being answered" in body for _, _, body in answers)
+    assert servers[0].asked + servers[1].asked == 40  # the rest waits with the servers
+    assert abs(servers[0].asked - servers[1].asked) <= 2
+    for server in servers:
+        server.go_on.set()
+    for each in clients:
+        each.join(20)
+    assert sorted(status for status, _, _ in answers) == [200] * 40 + [429] * 10
+    assert post(nginx).status == 200  # and it is empty again
+
+
 @pytest.mark.parametrize(("recipe", "limit"), [("avx2", 2.0), ("a100", 3.0)])
 def test_systemd_reads_the_unit_and_finds_it_hardened(
     tmp_path: Path, recipe: str, limit: float
@@ -158,6 +213,11 @@ def test_systemd_reads_the_unit_and_finds_it_hardened(
         [program, "verify", str(unit)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
+    gpu = recipe == "a100"
+    # Ubuntu 22.04 has systemd 249, where ProtectClock= hides every device but the clock
+    assert ("\nProtectClock=yes" in text) is not gpu
+    assert ("ExecStartPre=-+/usr/bin/nvidia-modprobe" in text) is gpu
+    assert "\nLimitMEMLOCK=infinity" in text
     unit.write_text(text.replace("ProtectSystem=strict", "ProtectSystem=strickt"))
     done = subprocess.run(
         [program, "verify", str(unit)], capture_output=True, text=True, timeout=60
@@ -170,3 +230,57 @@ def test_systemd_reads_the_unit_and_finds_it_hardened(
     )  # fmt: skip
     exposure = float(done.stdout.rpartition(":")[2].split()[0])
     assert exposure <= limit, done.stdout
+
+
+@pytest.mark.server
+def test_a_real_systemd_starts_the_unit_and_the_server_answers(tmp_path: Path) -> None:
+    """``QBUILD_TEST_SERVER`` names llama-server in an unpacked avx2 bundle for Linux."""
+    server = os.environ.get("QBUILD_TEST_SERVER")
+    systemd = Path("/lib/systemd/systemd")
+    if not server or not systemd.exists() or os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("it needs QBUILD_TEST_SERVER, systemd, unshare, and to be root")
+    folder, port = Path("/opt") / f"qbuild-test-{os.getpid()}", free_port()
+    shutil.copytree(Path(server).parent, folder)
+    try:
+        recipe = load_recipe("avx2", os="linux")
+        for file in extra_files(recipe):
+            (folder / file.name).write_bytes(file.content)
+            (folder / file.name).chmod(0o755 if file.executable else 0o644)
+        config = folder / "config-server.txt"
+        config.write_text(config.read_text().replace("port = 8080", f"port = {port}"))
+        (folder / "models").mkdir()
+        tiny_gguf.write(folder / "models" / "model.gguf")
+        unit = systemd_unit(recipe, "server", folder=str(folder), user="nobody", memory="2G")
+        log = tmp_path / "log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                ["unshare", "--pid", "--fork", "--mount", "--ipc", "--uts", "--kill-child=KILL",
+                 "bash", "-c", BOOT],
+                stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
+                env={**os.environ, "UNIT": unit},
+            )  # fmt: skip
+        try:
+            assert healthy(port), log.read_text(errors="replace")
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            body = b'{"prompt": "\\n", "n_predict": 12, "temperature": 0}'
+            connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
+            assert tiny_gguf.SENTENCE in connection.getresponse().read().decode()
+        finally:
+            process.kill()
+            process.wait(20)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def healthy(port: int) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return True
+        except OSError:
+            pass
+        time.sleep(0.2)
+    return False

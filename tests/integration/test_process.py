@@ -88,7 +88,8 @@ def test_each_signal_that_asks_to_stop_is_heard_once(
         "import os, signal\nfrom qbuild import process\nprocess.stop_on_signals()\n"
         f"try:\n    os.kill(os.getpid(), {int(number)})\n    import time; time.sleep(5)\n"
         "except process.Stopped:\n    print('stopped', process.stop_asked())\n"
-        f"process.ignore_signals()\nos.kill(os.getpid(), {int(number)})\nprint('ignored')\n"
+        f"with process.signals_ignored():\n    os.kill(os.getpid(), {int(number)})\n"
+        "print('ignored')\n"
         "try:\n    process.check_stop()\nexcept process.Stopped:\n    print('marked')\n"
     )
     done = subprocess.run(

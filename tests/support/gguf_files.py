@@ -69,8 +69,14 @@ class Signed(list[int]):
     """A list that is written as i32, as llama.cpp wants token types."""
 
 
+class Unsigned64(list[int]):
+    """A list that is written as u64."""
+
+
 def key(name: str, value: Any) -> bytes:
     """Return one key with its value."""
+    if isinstance(value, Unsigned64):
+        return text(name) + struct.pack(f"<iiQ{len(value)}Q", 9, 10, len(value), *value)
     if isinstance(value, Signed):
         body = struct.pack(f"<iiQ{len(value)}i", 9, 5, len(value), *value)
         return text(name) + body
@@ -212,6 +218,50 @@ def qwen3(kind: str = "q8_0", layers: int = 6) -> tuple[Keys, Tensors]:
     for i in range(layers):
         tensors += attention(i, kind) + feed(i, kind)
     return common("qwen3", layers), tensors
+
+
+def qwen3vl(kind: str = "q8_0", layers: int = 2) -> tuple[Keys, Tensors]:
+    """A model that takes pictures, and one more layer of their features (deepstack)."""
+    keys = common("qwen3vl", layers, **{"rope.dimension_sections": [24, 20, 20, 0]})
+    keys["qwen3vl.n_deepstack_layers"] = 1
+    tensors = ends()
+    for i in range(layers):
+        tensors += attention(i, kind) + feed(i, kind)
+    return keys, tensors
+
+
+def bert(kind: str = "q8_0", layers: int = 2) -> tuple[Keys, Tensors]:
+    """An encoder."""
+    keys = common(
+        "bert",
+        layers,
+        **{
+            "attention.head_count_kv": HEADS,
+            "attention.key_length": None,
+            "attention.value_length": None,
+            "rope.dimension_count": None,
+            "attention.layer_norm_epsilon": 1e-6,
+            "context_length": 512,
+        },
+    )
+    keys["tokenizer.ggml.token_type_count"] = 2
+    tensors: Tensors = [
+        ("token_embd.weight", (EMBEDDING, len(TOKENS)), "q8_0"),
+        ("token_types.weight", (EMBEDDING, 2), "f32"),
+        ("position_embd.weight", (EMBEDDING, 512), "f32"),
+    ]
+    tensors += [(f"token_embd_norm.{end}", (EMBEDDING,), "f32") for end in ("weight", "bias")]
+    for i in range(layers):
+        blk = f"blk.{i}."
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            tensors += [(f"{blk}{name}.weight", (EMBEDDING, EMBEDDING), kind),
+                        (f"{blk}{name}.bias", (EMBEDDING,), "f32")]  # fmt: skip
+        for name in ("attn_output_norm", "layer_output_norm"):
+            tensors += [(f"{blk}{name}.{end}", (EMBEDDING,), "f32") for end in ("weight", "bias")]
+        for name, one, other in (("ffn_up", EMBEDDING, FEED), ("ffn_down", FEED, EMBEDDING)):
+            tensors += [(f"{blk}{name}.weight", (one, other), kind),
+                        (f"{blk}{name}.bias", (other,), "f32")]  # fmt: skip
+    return keys, tensors
 
 
 def llama(kind: str = "q8_0", layers: int = 6) -> tuple[Keys, Tensors]:
@@ -449,3 +499,57 @@ def write_split(folder: Path, stem: str, keys: Keys, tensors: Tensors, *, parts:
             tensors[number * share : (number + 1) * share],
         )
     return folder / f"{stem}-00001-of-{parts:05}.gguf"
+
+
+def projector(
+    width: int = EMBEDDING, *, deepstack: int = 0, kind: str = "qwen3vl_merger", **more: Any
+) -> tuple[Keys, Tensors]:
+    """Return a small whole projector (mmproj): two blocks of a vision encoder and its last step.
+
+    Args:
+        width: Of the model that it is for.
+        deepstack: Blocks whose features are handed over as well.
+        kind: Projector type.
+        more: Keys to change; ``None`` takes one out.
+    """
+    size, feed_, merged = 64, 128, 256
+    names = {
+        "embedding_length": size, "attention.head_count": 2, "feed_forward_length": feed_,
+        "block_count": 2, "projection_dim": width, "attention.layer_norm_epsilon": 1e-6,
+        "image_size": 64, "patch_size": 16, "spatial_merge_size": 2,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+    }  # fmt: skip
+    keys: Keys = {
+        "general.architecture": "clip",
+        "general.type": "mmproj",
+        "clip.has_vision_encoder": True,
+        "clip.projector_type": kind,
+        "clip.use_gelu": True,
+        **{f"clip.vision.{name}": value for name, value in names.items()},
+    }
+    tensors: Tensors = [
+        ("v.patch_embd.weight", (16, 16, 3, size), "f16"),
+        ("v.patch_embd.weight.1", (16, 16, 3, size), "f16"),
+        ("v.patch_embd.bias", (size,), "f32"),
+        ("v.position_embd.weight", (size, 16), "f32"),
+        ("v.post_ln.weight", (size,), "f32"),
+        ("v.post_ln.bias", (size,), "f32"),
+    ]
+    for i in range(2):
+        blk = f"v.blk.{i}."
+        for name, one, other in (("attn_qkv", size, 3 * size), ("attn_out", size, size),
+                                 ("ffn_up", size, feed_), ("ffn_down", feed_, size)):  # fmt: skip
+            tensors += [(f"{blk}{name}.weight", (one, other), "f16"),
+                        (f"{blk}{name}.bias", (other,), "f32")]  # fmt: skip
+        for name in ("ln1", "ln2"):
+            tensors += [(f"{blk}{name}.{end}", (size,), "f32") for end in ("weight", "bias")]
+    for i in range(deepstack):
+        blk = f"v.deepstack.{i}."
+        tensors += [(f"{blk}norm.{end}", (merged,), "f32") for end in ("weight", "bias")]
+        for name, one, other in (("fc1", merged, merged), ("fc2", merged, width)):
+            tensors += [(f"{blk}{name}.weight", (one, other), "f16"),
+                        (f"{blk}{name}.bias", (other,), "f32")]  # fmt: skip
+    for name, one, other in (("mm.0", merged, merged), ("mm.2", merged, width)):
+        tensors += [(f"{name}.weight", (one, other), "f16"), (f"{name}.bias", (other,), "f32")]
+    changed = {name: value for name, value in (keys | more).items() if value is not None}
+    return changed, tensors

@@ -11,6 +11,12 @@ int main(void) {
     LPWSTR * wide = CommandLineToArgvW(GetCommandLineW(), &count);
     int    port = 0, code = 0, serve = 0;
     char   log[1024] = "";
+    if (count == 2 && !wcscmp(wide[1], L"--help")) {
+        puts("--serve                   listen\n--top-k N                 top k\n--name NAME               a name\n"
+             "--last N                  the last\n--chat-template-kwargs S  JSON\n"
+             "--draft, --draft-n, --draft-max N   the argument has been removed. use --spec-draft-n-max");
+        return 0;
+    }
     for (int i = 1; i < count; i++) {
         char text[1024];
         WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, text, sizeof text, NULL, NULL);

@@ -232,3 +232,15 @@ def test_whatever_calls_the_compiler_is_in_the_key(
 
     monkeypatch.setattr(Zig, "layout", other)
     assert changed(before, plan(lock)) == LATE
+
+
+def test_a_script_names_the_command_with_every_change(lock: Lock) -> None:
+    made = plan(lock, "build.linkage=static", 'build.targets=["llama-server"]')
+    sh = render(made, "sh").splitlines()[1]
+    assert "`qbuild --recipe avx2 --os linux --set 'build.linkage=\"static\"' --set " in sh
+    assert "'build.targets=[\"llama-server\"]'`" in sh
+    ps1 = next(line for line in render(made, "ps1").splitlines() if "compiles" in line)
+    assert "--set 'build.linkage=\"static\"'" in ps1
+    assert "`qbuild --recipe avx2 --os linux` compiles" in render(plan(lock), "sh")
+    fat = plan(lock, 'cuda.architectures=["86-real"]', name="gtx1060")
+    assert "--set 'cuda.architectures=[\"86-real\"]'" in render(fat, "sh").splitlines()[1]

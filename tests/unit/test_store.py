@@ -338,3 +338,22 @@ def test_windows_folders_have_short_names_and_whole_keys(
     assert store.get("kind", key, Silent()) is not None
     assert [each.key for each in store.entries()] == [key]
     assert [store.damage(each, thorough=True) for each in store.entries()] == [None]
+
+
+def test_a_file_is_written_below_folders_that_are_not_there_yet(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a" / "b" / "c", b"x")
+    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"x"
+
+
+def test_a_result_may_be_facts_alone(store: Store) -> None:
+    store.put("thing", KEY, INPUTS, lambda dest: {"fact": dest.name and 1})
+    found = _again(store).sound("thing", KEY)
+    assert found is not None and found.facts == {"fact": 1} and found.files == {}
+
+
+def test_a_kind_has_many_results(store: Store) -> None:
+    other = {"a": 2}
+    store.put("thing", KEY, INPUTS, make)
+    store.put("thing", step_key("thing", other), other, make)
+    assert {entry.key for entry in store.entries()} == {KEY, step_key("thing", other)}
+    assert {entry.size for entry in store.entries()} == {len("hello") + len("#!/bin/sh\n")}

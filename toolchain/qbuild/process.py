@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from qbuild import host, job
 
@@ -105,11 +106,18 @@ def _quiet_about_stopping(lost: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(lost)
 
 
-def ignore_signals() -> None:
-    """Let signals that ask to stop pass from now on: the run is ending already."""
-    with contextlib.suppress(ValueError):
+@contextlib.contextmanager
+def signals_ignored() -> Iterator[None]:
+    """Let signals that ask to stop pass while the last words of a run are said."""
+    before: dict[signal.Signals, Any] = {}
+    with contextlib.suppress(ValueError):  # not the main thread
         for number in _stop_signals():
-            signal.signal(number, signal.SIG_IGN)
+            before[number] = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def stop_asked() -> bool:

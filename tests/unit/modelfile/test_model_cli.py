@@ -158,15 +158,11 @@ def test_options_that_do_not_fit(
 def test_a_named_projector_of_another_model(
     model: str, tmp_path: Path, facts: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = g.write(
-        tmp_path / "other.gguf",
-        {"general.architecture": "clip", "clip.projector_type": "qwen3vl_merger"},
-        [("mm.2.weight", (512, 1024), "f16")],
-    )
+    other = g.write(tmp_path / "other.gguf", *g.projector(1024))
     assert run(["model", model, "--facts", facts, "--mmproj", str(other)]) == 17
     out = capsys.readouterr().out
     assert "error [mmproj-other]" in out
-    assert "is for a width of 1024" in out
+    assert "other.gguf gives 1024 numbers per token" in " ".join(out.split())
     assert "the mmproj takes 1.0 MiB more" in out
     assert run(["model", model, "--facts", facts, "--mmproj", model]) == 17
     assert "this is no mmproj file" in capsys.readouterr().err

@@ -38,6 +38,11 @@ chcp 65001 >nul
 
 if not exist "%QB_EXE%" goto no_exe
 if not exist "%QB_CONFIG%" goto no_config
+rem What the zip held and its programs need: manifest.json lists every library.
+set "QB_GONE="
+set "QB_PATH="
+if exist manifest.json for /f "usebackq tokens=1,2 delims=:, " %%a in ("manifest.json") do call :held %%a %%b
+if defined QB_GONE goto gone
 for /f "usebackq skip=1 eol=# tokens=1* delims==" %%a in ("%QB_CONFIG%") do (
   set "QB_NAME=%%a"
   set "QB_VALUE=%%b"
@@ -57,6 +62,11 @@ if "%QB_FACT_level%"=="no" goto old_cpu
 if "%QB_THREADS%"=="physical" set "QB_THREADS=%QB_FACT_cores%"
 if defined QB_THREADS call :keep threads %QB_THREADS%
 @DRIVER_CHECK@
+set "QB_BAD="
+set "QB_HELP="
+for /l %%i in (1,1,%QB_N%) do call :known %%i
+if defined QB_HELP del "%QB_HELP%" >nul 2>&1
+if defined QB_BAD goto bad_option
 if not "%QB_SERVER%"=="1" goto run
 if not defined QB_PORT set "QB_PORT=%QB_SET_PORT%"
 if not defined QB_PORT set "QB_PORT=8080"
@@ -101,7 +111,14 @@ if not defined QB_NAME exit /b 0
 set "QB_NAME=%QB_NAME:	=%"
 if not defined QB_NAME exit /b 0
 if not defined QB_VALUE goto store
-set "QB_VALUE=%QB_VALUE:"=%"
+rem JSON keeps its quotes; it begins with a brace, maybe behind blanks.
+set "QB_BARE=%QB_VALUE:"=%"
+set "QB_HEAD="
+for /f "tokens=*" %%v in ("%QB_BARE%") do set "QB_HEAD=%%v"
+if not defined QB_HEAD exit /b 0
+if "%QB_HEAD:~0,1%"=="{" goto trim_front
+if "%QB_HEAD:~0,1%"=="[" goto trim_front
+set "QB_VALUE=%QB_BARE%"
 :trim_front
 if not defined QB_VALUE exit /b 0
 if "%QB_VALUE:~0,1%"==" " (
@@ -122,6 +139,9 @@ if "%QB_VALUE:~-1%"=="	" (
   goto trim_end
 )
 if "%QB_VALUE:~-1%"=="\" set "QB_VALUE=%QB_VALUE:~0,-1%"
+rem A program's own quotes go behind a backslash.
+if "%QB_HEAD:~0,1%"=="{" set "QB_VALUE=%QB_VALUE:"=\"%"
+if "%QB_HEAD:~0,1%"=="[" set "QB_VALUE=%QB_VALUE:"=\"%"
 :store
 if /i "%QB_NAME%"=="model" set "QB_SET_MODEL=%QB_VALUE%"
 if /i "%QB_NAME%"=="model" exit /b 0
@@ -153,6 +173,39 @@ set "QB_ARGS=!QB_ARGS! --!QB_K%1!"
 if defined QB_V%1 set "QB_ARGS=!QB_ARGS! "!QB_V%1!""
 exit /b 0
 
+:held
+rem One word and its value of manifest.json; path comes before role.
+if %1=="path" set "QB_PATH=%~2"
+if not %1=="role" exit /b 0
+if not "%~2"=="library" exit /b 0
+if not exist "%QB_PATH%" set "QB_GONE=%QB_GONE% %QB_PATH%"
+exit /b 0
+
+:known
+rem Options that this bundle's own settings do not have: does the program know them?
+if defined QB_BAD exit /b 0
+call set "QB_NAME=%%QB_K%1%%"
+for %%n in (@CHECKED@) do if /i "%%n"=="%QB_NAME%" exit /b 0
+if defined QB_HELP goto have_help
+set "QB_HELP=%TEMP%\qbuild-help-%RANDOM%-%RANDOM%.txt"
+"%QB_EXE%" --help >"%QB_HELP%" 2>nul
+:have_help
+set "QB_SIZE=0"
+for %%h in ("%QB_HELP%") do set "QB_SIZE=%%~zh"
+if "%QB_SIZE%"=="0" exit /b 0
+rem An option's names stand first in its line, with commas between.
+set "QB_FOUND="
+for /f "usebackq tokens=1-4 delims=, " %%a in ("%QB_HELP%") do (
+  if "%%a"=="--%QB_NAME%" set "QB_FOUND=1"
+  if "%%b"=="--%QB_NAME%" set "QB_FOUND=1"
+  if "%%c"=="--%QB_NAME%" set "QB_FOUND=1"
+  if "%%d"=="--%QB_NAME%" set "QB_FOUND=1"
+)
+if not defined QB_FOUND set "QB_BAD=%QB_NAME%"
+rem These are only there to say that they were removed.
+for %%n in (@REMOVED@) do if /i "%%n"=="%QB_NAME%" set "QB_BAD=%QB_NAME%"
+exit /b 0
+
 :taken
 rem A listening port has no peer, whatever the language of this Windows calls its state.
 if not "%QB_PEER:~-2%"==":0" if not "%QB_PEER:~-2%"==":*" exit /b 0
@@ -171,6 +224,24 @@ echo   "%CD%"
 echo Unpack the whole zip into a folder of its own and start from there.
 goto pause
 
+:gone
+set "QB_CODE=3"
+echo Missing in this folder, though the zip held it:%QB_GONE%
+echo   "%CD%"
+echo Unpack the whole zip again. If it goes missing again, a virus scanner took it: its quarantine
+echo list says so, and can give it back.
+goto pause
+
+:bad_option
+set "QB_CODE=2"
+set "QB_USE="
+set "QB_NAME=%QB_BAD%"
+@RENAMED@
+echo %QB_CONFIG% names the option "%QB_BAD%", which %QB_EXE% does not have, or no longer has.
+if defined QB_USE echo There is %QB_USE%.
+echo All options: %QB_EXE% --help
+goto pause
+
 :no_config
 set "QB_CODE=3"
 echo The file of settings is missing: %QB_CONFIG%
@@ -187,6 +258,8 @@ goto pause
 set "QB_CODE=3"
 echo The model is not there:
 echo   "%QB_MODEL%"
+for %%m in ("%QB_MODEL%") do echo that is:
+for %%m in ("%QB_MODEL%") do echo   "%%~fm"
 echo Put a .gguf file there, or write its name behind "model =" in %QB_CONFIG%,
 echo or drop the .gguf file on this script.
 set "QB_SHOWN="
@@ -204,7 +277,13 @@ goto pause
 
 :port_taken
 set "QB_CODE=4"
-echo Port %QB_PORT% is taken: another program, maybe another start of this one, listens on it.
+set "QB_WHO=another program, maybe another start of this one,"
+set "QB_PID="
+for /f "tokens=2,5" %%a in ('netstat -ano 2^>nul ^| findstr /i /c:"tcp" ^| findstr /c:":%QB_PORT% "') do if not defined QB_PID set "QB_PID=%%b"
+if not defined QB_PID goto say_taken
+for /f "tokens=1 delims=," %%p in ('tasklist /fi "PID eq %QB_PID%" /fo csv /nh 2^>nul ^| findstr /c:"%QB_PID%"') do set "QB_WHO=%%~p (process %QB_PID%)"
+:say_taken
+echo Port %QB_PORT% is taken: %QB_WHO% listens on it.
 echo End it, or write another number behind "port =" in %QB_CONFIG%.
 goto pause
 

@@ -61,6 +61,18 @@ if (-not (Test-Path -LiteralPath $config)) {
     Stop-Start 3 "The file of settings is missing: $config", 'Take it from the zip again.'
 }
 
+# What the zip held and its programs need: manifest.json lists every library.
+if (Test-Path -LiteralPath 'manifest.json') {
+    try {
+        $held = (Get-Content -LiteralPath 'manifest.json' -Raw -Encoding UTF8 | ConvertFrom-Json).files
+        $gone = @($held | Where-Object { $_.role -eq 'library' -and -not (Test-Path -LiteralPath $_.path) } | ForEach-Object { $_.path })
+    } catch { $gone = @() }
+    if ($gone) {
+        Stop-Start 3 "Missing in this folder, though the zip held it: $($gone -join ', ')", "  $PSScriptRoot", 'Unpack the whole zip again. If it goes missing again, a virus scanner took it: its quarantine', 'list says so, and can give it back.'
+    }
+}
+
+$names = New-Object System.Collections.Generic.List[string]
 $arguments = New-Object System.Collections.Generic.List[string]
 $model = $given
 $mmproj = $threads = $null
@@ -70,8 +82,15 @@ foreach ($line in (Get-Content -LiteralPath $config -Encoding UTF8 | Select-Obje
     $name, $value = $line.Split([char[]]'=', 2)
     $name = $name.Trim()
     if (-not $name) { continue }
+    $names.Add($name)
     if ($null -eq $value) { $arguments.Add("--$name"); continue }
-    $value = $value.Replace('"', '').Trim().TrimEnd('\')
+    $value = $value.Trim()
+    if ($value -match '^[\[{]') {
+        # JSON keeps its quotes; PowerShell before 7.3 passes them on only behind a backslash.
+        if ($PSVersionTable.PSVersion -lt [version]'7.3') { $value = $value.Replace('"', '\"') }
+    } else {
+        $value = $value.Replace('"', '').Trim().TrimEnd('\')
+    }
     if (-not $value) { continue }
     switch ($name) {
         'model' { if (-not $model) { $model = $value } }
@@ -88,7 +107,8 @@ if (-not $model) {
     Stop-Start 2 "$config names no model.", 'Add a line like this one:  model = models/model.gguf'
 }
 if (-not (Test-Path -LiteralPath $model -PathType Leaf)) {
-    $lines = 'The model is not there:', "  $model", "Put a .gguf file there, or write its name behind `"model =`" in $config,", "or name it:  .\@SCRIPT@.ps1 C:\path\to\model.gguf"
+    $whole = [IO.Path]::GetFullPath([IO.Path]::Combine($PSScriptRoot, $model))
+    $lines = 'The model is not there:', "  $model", 'that is:', "  $whole", "Put a .gguf file there, or write its name behind `"model =`" in $config,", "or name it:  .\@SCRIPT@.ps1 C:\path\to\model.gguf"
     $here = @(Get-ChildItem -Path 'models', '.' -Filter '*.gguf' -ErrorAction SilentlyContinue)
     if ($here) { $lines += 'Models that are here:'; $lines += @($here | ForEach-Object { "  $($_.FullName)" }) }
     Stop-Start 3 $lines
@@ -108,9 +128,32 @@ $arguments.Add($model)
 if (@SERVER@) {
     $listeners = [Net.NetworkInformation.IPGlobalProperties]::GetIPGlobalProperties().GetActiveTcpListeners()
     if ($listeners | Where-Object { $_.Port -eq [int]$port }) {
-        Stop-Start 4 "Port $port is taken: another program, maybe another start of this one, listens on it.", "End it, or write another number behind `"port =`" in $config."
+        $who = 'another program, maybe another start of this one,'
+        try {
+            $owner = (Get-NetTCPConnection -State Listen -LocalPort ([int]$port) -ErrorAction Stop | Select-Object -First 1).OwningProcess
+            $who = "$((Get-Process -Id $owner -ErrorAction Stop).ProcessName) (process $owner)"
+        } catch { Write-Verbose "$_" }
+        Stop-Start 4 "Port $port is taken: $who listens on it.", "End it, or write another number behind `"port =`" in $config."
     }
     if ('@WEB_UI@' -eq '1') { Write-Host "Once it says `"listening`", chat in a browser: http://127.0.0.1:$port" }
+}
+
+# Options that this bundle's own settings do not have: does the program know them?
+$renamed = @{
+@RENAMED@
+}
+$help = $null
+foreach ($name in $names) {
+    if ($name -in '@CHECKED@'.Split(' ')) { continue }
+    if ($null -eq $help) { $help = & ".\$tool" --help 2>$null | Out-String }
+    if (-not $help) { break }
+    $said = [regex]::Match($help, "(?m)(^|[ ,])--$([regex]::Escape($name))([ ,]|`$)[\s\S]{0,300}").Value -replace '\s+', ' '
+    if ($said -match 'has been removed\. ?(.{0,120})') {
+        Stop-Start 2 "$config names the option `"$name`", which $tool no longer has.", "It says: $($Matches[1])"
+    }
+    if ($said) { continue }
+    $use = if ($renamed[$name]) { "There is $($renamed[$name]). " } else { '' }
+    Stop-Start 2 "$config names the option `"$name`", which $tool does not have.", "${use}All options: .\$tool --help"
 }
 
 & ".\$tool" @arguments @more

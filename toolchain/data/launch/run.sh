@@ -51,9 +51,22 @@ cd -- "$folder" || exit 3
     "Once, in this folder:  chmod +x llama-* *.sh"
 [ -f "$config" ] || stop 3 "The file of settings is missing: $config" "Take it from the zip again."
 
+# What the zip held and its programs need: manifest.json lists every library.
+gone=
+if [ -f manifest.json ]; then
+    for file in $(tr -d '\n' <manifest.json | sed 's/"path"/\n"path"/g' \
+        | sed -n 's/^"path": *"\([^" ]*\)", *"role": *"library".*/\1/p'); do
+        [ -e "$file" ] || gone="$gone $file"
+    done
+fi
+[ -z "$gone" ] || stop 3 "Missing in this folder, though the zip held it:$gone" "  $folder" \
+    "Unpack the whole zip again. If it goes missing again, a virus scanner took it: its quarantine" \
+    "list says so, and can give it back."
+
 threads=
 mmproj=
 configured_port=
+names=
 first=yes
 while IFS= read -r line || [ -n "$line" ]; do
     if [ "$first" ]; then # it is a comment, and may carry a byte order mark
@@ -64,11 +77,15 @@ while IFS= read -r line || [ -n "$line" ]; do
     trim "${line%%=*}"
     name=$trimmed
     [ "$name" ] || continue
+    names="$names $name"
     case $line in
         *=*) trim "${line#*=}" && value=$trimmed ;;
         *) set -- "$@" "--$name" && continue ;;
     esac
-    value=$(printf %s "$value" | tr -d '"')
+    case $value in
+        '{'* | '['*) ;; # JSON keeps its quotes
+        *) value=$(printf %s "$value" | tr -d '"') ;;
+    esac
     [ "$value" ] || continue
     case $name in
         model) model=${model:-$value} && continue ;;
@@ -83,7 +100,11 @@ done <"$config"
 [ "$model" ] || stop 2 "$config names no model." "Add a line like this one:  model = models/model.gguf"
 if [ ! -f "$model" ]; then
     here=$(ls -- models/*.gguf ./*.gguf 2>/dev/null | sed 's/^/  /')
-    stop 3 "The model is not there:" "  $model" \
+    case $model in
+        /*) whole=$model ;;
+        *) whole=$folder/$model ;;
+    esac
+    stop 3 "The model is not there:" "  $model" "that is:" "  $whole" \
         "Put a .gguf file there, or write its name behind \"model =\" in $config," \
         "or name it:  $0 /path/to/model.gguf" ${here:+"Models that are here:" "$here"}
 fi
@@ -128,11 +149,45 @@ if [ "$server" = 1 ]; then
     hex=$(printf %04X "$port" 2>/dev/null)
     # 0A is LISTEN in the kernel's own table; no program is needed to read it.
     taken=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null \
-        | awk -v port=":$hex" '$4 == "0A" && substr($2, length($2) - 4) == port' | head -n 1)
-    [ -z "$taken" ] || stop 4 \
-        "Port $port is taken: another program, maybe another start of this one, listens on it." \
-        "End it, or write another number behind \"port =\" in $config."
+        | awk -v port=":$hex" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }' \
+        | head -n 1)
+    if [ "$taken" ]; then
+        who=
+        for process in /proc/[0-9]*; do # only those of the same user can be looked into
+            if ls -l "$process/fd" 2>/dev/null | grep -q "socket:\[$taken\]"; then
+                who="$(cat "$process/comm") (process ${process#/proc/})"
+                break
+            fi
+        done
+        stop 4 "Port $port is taken: ${who:-another program, maybe of another user,} listens on it." \
+            "End it, or write another number behind \"port =\" in $config."
+    fi
 fi
+
+# Options that this bundle's own settings do not have: does the program know them?
+help=
+for name in $names; do
+    case " @CHECKED@ " in *" $name "*) continue ;; esac
+    [ "$help" ] || help=$("./$tool" --help 2>/dev/null)
+    [ "$help" ] || break
+    said=$(printf '%s\n' "$help" | awk -v name="--$name" '
+        /^-/ { on = 0; count = split($0, word, /[ ,]+/)
+               for (i = 1; i <= count; i++) if (word[i] == name) on = 1 }
+        on' | tr -s ' \n' ' ')
+    case $said in
+        *'has been removed'*)
+            stop 2 "$config names the option \"$name\", which $tool no longer has." \
+                "It says: ${said#*has been removed. }"
+            ;;
+        ?*) continue ;;
+    esac
+    use=
+    case $name in
+@RENAMED@
+    esac
+    stop 2 "$config names the option \"$name\", which $tool does not have." \
+        ${use:+"There is $use."} "All options: ./$tool --help"
+done
 
 # A service or a script started this: nobody looks, and signals are to reach the program itself.
 if [ ! -t 2 ] || [ "${QBUILD_NO_PAUSE:-}" ]; then

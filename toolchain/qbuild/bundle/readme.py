@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from qbuild.bundle.facts import BundleFacts
+from qbuild.bundle.facts import BundleFacts, SeriesFacts
 from qbuild.bundle.launch.profile import profiles_of
 from qbuild.bundle.third_party import Found
 from qbuild.recipe.load import as_dict
@@ -340,14 +340,31 @@ def _differences(facts: BundleFacts) -> str:
             [_wrap("None in the source; only build options were chosen.")],
         )
     paragraphs = []
-    for series in facts.series:
+    # What is only for another system comes last, in a line.
+    for series in sorted(facts.series, key=lambda each: _for_another_system(each, facts)):
         summary = f": {series.summary}" if series.summary else ""
+        if _for_another_system(series, facts):
+            count = len(series.patches)
+            paragraphs.append(
+                _wrap(
+                    f"Series {series.name}{summary}. Its {count} patches are for another system "
+                    "and change nothing here; manifest.json lists them."
+                )
+            )
+            continue
         paragraphs.append(_wrap(f"Series {series.name}{summary}"))
         paragraphs += [
             _wrap(f"{patch.subject.rstrip('.')}. Why: {patch.why}", "  ", "- ")
             for patch in series.patches
         ]
     return _section("Differences from upstream", paragraphs)
+
+
+def _for_another_system(series: SeriesFacts, facts: BundleFacts) -> bool:
+    """Tell whether every patch of a series says that it can be seen on another system only."""
+    here = "windows" if facts.windows else "linux"
+    systems = [(patch.probe or {}).get("os") for patch in series.patches]
+    return bool(systems) and all(system not in (None, "", here) for system in systems)
 
 
 def _checks(facts: BundleFacts) -> str:

@@ -198,7 +198,7 @@ def existing_zip(name: str) -> Path:
     path = Path(name)
     if not path.is_file():
         raise UsageError(
-            f"there is no zip {path.name}" if not path.exists() else f"{path.name} is not a file",
+            f"there is no zip {path.name}" if not path.exists() else f"`{name}` is not a file",
             where=str(path),
             fix="check the path; a build leaves its zip in dist/"
             if not path.exists()

@@ -48,6 +48,14 @@ class _Parser(argparse.ArgumentParser):
     """argparse, but its errors are qbuild's."""
 
     def error(self, message: str) -> NoReturn:
+        missing = message.partition("required: ")[2]
+        for action in self._actions:
+            if action.choices and missing and missing == action.metavar:
+                verbs = ", ".join(str(each) for each in action.choices)
+                raise UsageError(
+                    f"`{self.prog}` does one of several things: which one?",
+                    fix=f"one of: {verbs}; see `{self.prog} --help`",
+                )
         raise UsageError(message, fix=f"see `{self.prog} --help`")
 
 
@@ -181,12 +189,12 @@ def _end(error: BaseException, *, as_json: bool, debug: bool) -> int:
 
     # Whoever is being stopped finds children dead and files half read: none of it is a finding.
     if isinstance(error, KeyboardInterrupt) or process.stop_asked():
-        process.ignore_signals()  # a second Ctrl-C must not cut the message short
         where = str(error) if isinstance(error, KeyboardInterrupt) else ""
         stopped = Interrupted(
             "stopped", where=where or None, fix="run the same command again: it carries on"
         )
-        return _fail(stopped, as_json=as_json, debug=debug)
+        with process.signals_ignored():  # a second Ctrl-C must not cut the message short
+            return _fail(stopped, as_json=as_json, debug=debug)
     if isinstance(error, QbuildError):
         return _fail(error, as_json=as_json, debug=debug)
     if isinstance(error, OSError):

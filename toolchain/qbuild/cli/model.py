@@ -51,6 +51,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--parallel", type=int, default=1, metavar="N", help="conversations at once (1)"
     )
     parser.add_argument("--mmproj", metavar="FILE", help="the projector to use with it")
+    parser.add_argument("--draft", metavar="FILE", help="the model that is to draft for it")
     parser.add_argument(
         "--sha256", action="store_true", help="hash the files, too (reads all of them)"
     )
@@ -73,7 +74,11 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.modelfile.summary import as_json, lines, summarise
 
     _check(args)
-    summary = summarise(Path(args.file), Path(args.mmproj) if args.mmproj else None)
+    summary = summarise(
+        Path(args.file),
+        Path(args.mmproj) if args.mmproj else None,
+        Path(args.draft) if args.draft else None,
+    )
     data: dict[str, Any] = as_json(summary)
     text = list(lines(summary))
     if args.sha256:
@@ -130,7 +135,7 @@ def _trap_lines(summary: Summary) -> list[str]:
     return ["", *found] if found else []
 
 
-def _machine(args: argparse.Namespace) -> Facts:
+def machine(args: argparse.Namespace) -> Facts:
     """Return the machine that is meant: its hardware is all that counts."""
     if args.facts:
         from qbuild.doctor.machine_facts import load_facts
@@ -160,7 +165,7 @@ def _fit(args: argparse.Namespace, summary: Summary) -> tuple[dict[str, Any], li
     from qbuild.modelfile import fit
     from qbuild.modelfile.machine import budget_of, cache_types, with_cards
 
-    facts, notes = with_cards(_machine(args), args.gpu, args.vram, args.ram)
+    facts, notes = with_cards(machine(args), args.gpu, args.vram, args.ram)
     recipe = _recipe(args, facts)
     budget = budget_of(facts, recipe)
     types = cache_types(recipe) if recipe else ("f16", "q8_0", "q4_0")
@@ -313,6 +318,8 @@ def _command(
     words = [".\\llama-server.exe" if windows else "./llama-server", "-m", str(summary.model.path)]
     if args.mmproj:
         words += ["--mmproj", args.mmproj]
+    if args.draft:
+        words += ["--spec-draft-model", args.draft]
     given = flags(chosen)
     if not chosen.gpu_layers:
         at = given.index("--n-gpu-layers")

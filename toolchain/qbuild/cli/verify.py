@@ -9,12 +9,14 @@ from typing import Any
 
 from qbuild.cli.common import existing_zip, print_json, store
 from qbuild.console import Reporter
-from qbuild.errors import VerifyError
+from qbuild.errors import UsageError, VerifyError
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("zip", metavar="ZIP", help="the zip; it is only read")
+    parser.add_argument(
+        "zip", metavar="ZIP|FOLDER", help="the zip, or where it was unpacked; only read"
+    )
     parser.add_argument(
         "--run",
         action="store_true",
@@ -51,6 +53,8 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Check the zip and print the verdict; the exit code says whether it is accepted."""
     from qbuild.verify import verify_zip
 
+    if Path(args.zip).is_dir():
+        return _folder(args, reporter)
     path = existing_zip(args.zip)
     if args.gpu:
         from qbuild.cuda.arch import find_gpu
@@ -85,6 +89,28 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             from qbuild.verify import sizes
 
             print("\n" + sizes.render(sizes.costs(path)))
+    return 0 if verdict.ok else VerifyError.exit_code
+
+
+def _folder(args: argparse.Namespace, reporter: Reporter) -> int:
+    """Check an unpacked zip.
+
+    Raises:
+        UsageError: An option is for zips only.
+    """
+    from qbuild.verify.folder import verify_folder
+
+    if args.run or args.emulate or args.sizes:
+        raise UsageError(
+            "--run, --emulate and --sizes are for a zip, not for a folder",
+            where=args.zip,
+            fix="name the zip that it was unpacked from",
+        )
+    verdict = verify_folder(Path(args.zip), reporter=reporter, gpu=args.gpu)
+    if args.json:
+        print_json(verdict.as_json())
+    elif not args.quiet:
+        print(verdict.render())
     return 0 if verdict.ok else VerifyError.exit_code
 
 

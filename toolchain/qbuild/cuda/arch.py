@@ -22,7 +22,10 @@ Coverage = Literal["native", "jit", "none"]
 """How a GPU runs a build: its own machine code, PTX compiled at first start, or not at all."""
 
 _SPELLING: Final = re.compile(r"([0-9]{2,3})([af]?)(?:-(real|virtual))?")
-_RIGHT: Final = "write it as 61-real (cubin), 80-virtual (PTX), 89 (both) or 120a-real"
+_RIGHT: Final = (
+    "write it as 61-real (cubin), 80-virtual (PTX), 89 (both) or 120a-real, or name the GPU on the "
+    'command line: --cuda-arch "GTX 1060"'
+)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

@@ -17,6 +17,25 @@ from qbuild.errors import UsageError
 from qbuild.recipe.convert import suggest
 from qbuild.recipe.model import Launch, Recipe
 
+_CPU: Final = {
+    "PREPARE": "",
+    "DEVICES": "DevicePolicy=closed\nPrivateDevices=yes",
+    "CLOCK": "ProtectClock=yes",
+    "MORE_CALLS": " @resources",
+}
+_GPU: Final = {
+    # The driver makes /dev/nvidia* when a root process first asks for them: after a start without
+    # a desktop nobody has. `-`: it may not be installed, `+`: as root.
+    "PREPARE": "ExecStartPre=-+/usr/bin/nvidia-modprobe -u -c=0\n",
+    "DEVICES": "DevicePolicy=auto\nPrivateDevices=no",
+    # Up to systemd 249 (Ubuntu 22.04) ProtectClock= allows one device and thereby closes all
+    # others, /dev/nvidia* among them (systemd's NEWS for 250). Without capabilities nobody can set
+    # the clock anyway.
+    "CLOCK": "# ProtectClock=yes would hide /dev/nvidia* on systemd 249 and older.",
+    # CUDA sets the affinity of its threads, which is in @resources.
+    "MORE_CALLS": "",
+}
+"""What differs in a unit for a GPU."""
 _FOLDER: Final = re.compile(r"/[\w./@+ -]*[\w.]")
 _WINDOWS_FOLDER: Final = re.compile(r"[A-Za-z]:\\[^<>:\"/|?*%!^&\x00-\x1f]*")
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
@@ -95,9 +114,7 @@ def systemd_unit(recipe: Recipe, name: str, *, folder: str, user: str, memory: s
             "MAKE_SLOTS": f"#   sudo install -d -o {user} '{folder.rstrip('/')}/{profile.slots}'\n"
             if profile.slots
             else "",
-            "DEVICES": "DevicePolicy=auto\nPrivateDevices=no"
-            if gpu
-            else "DevicePolicy=closed\nPrivateDevices=yes",
+            **(_GPU if gpu else _CPU),
         },
     )
 
@@ -108,13 +125,16 @@ def watchdog(recipe: Recipe, name: str) -> str:
     return text.replace("\n", "\r\n")
 
 
-def nginx_site(upstreams: Sequence[str], *, listen: int, server_name: str = "_") -> str:
+def nginx_site(
+    upstreams: Sequence[str], *, listen: int, server_name: str = "_", queue: int = 32
+) -> str:
     """Return an nginx site that shares requests between servers and passes streams on at once.
 
     Args:
         upstreams: ``HOST:PORT`` of each llama-server.
         listen: Port that nginx listens on.
         server_name: Host name it answers to; ``_``: any.
+        queue: Requests that are answered or wait at a time; further ones get 429 at once.
 
     Raises:
         UsageError: A value cannot stand in the file.
@@ -124,6 +144,8 @@ def nginx_site(upstreams: Sequence[str], *, listen: int, server_name: str = "_")
             raise UsageError(f"--upstream takes HOST:PORT, not `{upstream}`")
     if len(set(upstreams)) != len(upstreams):
         raise UsageError("--upstream names the same server twice")
+    if not 1 <= queue <= 10_000:
+        raise UsageError(f"--queue takes a number of requests from 1 to 10000, not {queue}")
     if not 1 <= listen <= 65535:
         raise UsageError(f"--listen takes a port, not {listen}")
     if not _SERVER_NAME.fullmatch(server_name):
@@ -131,7 +153,12 @@ def nginx_site(upstreams: Sequence[str], *, listen: int, server_name: str = "_")
     lines = [f"    server {each} max_fails=2 fail_timeout=15s;" for each in upstreams]
     return fill(
         _template("nginx.conf"),
-        {"UPSTREAMS": "\n".join(lines), "LISTEN": str(listen), "SERVER_NAME": server_name},
+        {
+            "UPSTREAMS": "\n".join(lines),
+            "LISTEN": str(listen),
+            "SERVER_NAME": server_name,
+            "QUEUE": str(queue),
+        },
     )
 
 

@@ -231,3 +231,38 @@ def rows(
             kind: kept_bytes(shape, replace(context, keys=kind, values=kind)) for kind in usable
         }
         yield size, kept, place(shape, weights, context, budget)
+
+
+def demand(
+    shape: Shape, weights: Weights, context: Context, *, gpu_layers: int | None, cpu_moe: int
+) -> tuple[int, int]:
+    """Return the bytes on the GPU and in main memory that given flags take.
+
+    Args:
+        shape: The model's dimensions.
+        weights: Its weights.
+        context: How it is run.
+        gpu_layers: --n-gpu-layers; ``None``: all of them.
+        cpu_moe: --n-cpu-moe: the first so many layers keep their experts on the CPU.
+    """
+    count = len(weights.layers)
+    wanted = shape.count + 1 if gpu_layers is None else gpu_layers
+    if wanted <= 0:
+        kept = sum(layer_bytes(each, shape, context) for each in shape.layers)
+        estimate = compute_estimate(shape, context, weights, shared=False)
+        return 0, weights.total + kept + estimate
+    # the output layer is the first that goes there, then layers from the last one on; those that
+    # draft are counted among them
+    first = max(0, count - max(0, wanted - 1 - len(shape.drafts)))
+    gpu, ram = weights.output + weights.tied, weights.input
+    for number, layer in enumerate(shape.layers):
+        kept = layer_bytes(layer, shape, context)
+        if number >= first:
+            gpu += weights.layers[number] + kept
+            gpu += weights.experts[number] if number >= cpu_moe else 0
+            ram += weights.experts[number] if number < cpu_moe else 0
+        else:
+            ram += weights.layers[number] + weights.experts[number] + kept
+    shared = first > 0 or (cpu_moe > 0 and any(weights.experts))
+    gpu += compute_estimate(shape, context, weights, shared=shared)
+    return gpu, ram + compute_estimate(shape, context, weights, shared=False)

@@ -16,7 +16,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -100,6 +100,7 @@ class Header:
         keys: Key → number, text, or :class:`List`.
         tensors: The tensors, in the order of the file.
         data_offset: Where the tensors' data begins.
+        kinds: Key → GGUF's number of its type: llama.cpp takes a u32 for no i32.
     """
 
     path: Path
@@ -109,6 +110,7 @@ class Header:
     keys: Mapping[str, Any]
     tensors: tuple[Tensor, ...]
     data_offset: int
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def data_end(self) -> int:
@@ -172,6 +174,48 @@ class Header:
         if len(data) != value.count * size:
             raise self.wrong(key, "all there (the file changed while it was read)")
         return tuple(int(each) for each in struct.unpack(f"<{value.count}{code}", data))
+
+    def items(self, key: str, *, most: int) -> list[Any]:
+        """Return a list's items, whatever their type.
+
+        Raises:
+            ModelError: The value is no list, has more items, or the file changed meanwhile.
+        """
+        value = self.keys.get(key)
+        if not isinstance(value, List) or value.count > most:
+            raise self.wrong(key, f"a list of at most {most} items")
+        if value.kind == _TEXT:
+            return list(self.texts(key, range(value.count)))
+        code, size = _SCALARS[value.kind]
+        with self.path.open("rb") as stream:
+            stream.seek(value.offset)
+            data = stream.read(value.count * size)
+        if len(data) != value.count * size:
+            raise self.wrong(key, "all there (the file changed while it was read)")
+        if code == "?":  # any byte but 0 is true
+            return [each != 0 for each in data]
+        return list(struct.unpack(f"<{value.count}{code}", data))
+
+    def raw_texts(self, key: str) -> list[bytes]:
+        """Return all texts of a list as bytes; half a second for the largest vocabularies."""
+        value = self.keys.get(key)
+        if not isinstance(value, List) or value.starts is None or not value.count:
+            return []
+        begin = value.starts[0]
+        with self.path.open("rb") as stream:
+            stream.seek(value.starts[-1])
+            end = value.starts[-1] + 8 + _U64.unpack(stream.read(8).ljust(8, b"\0"))[0]
+            stream.seek(begin)
+            data = stream.read(min(end, self.size) - begin)
+        found, at = [], 0
+        unpack = _U64.unpack_from
+        for _ in range(value.count):
+            if at + 8 > len(data):
+                raise self.wrong(key, "all there (the file changed while it was read)")
+            (length,) = unpack(data, at)
+            found.append(data[at + 8 : at + 8 + length])
+            at += 8 + length
+        return found
 
     def positions(self, key: str, wanted: Iterable[int], *, most: int) -> list[int]:
         """Return where in a list of 32-bit numbers one of some numbers stands.
@@ -254,6 +298,7 @@ class _Reader:
         self._data = b""
         self._data_at = 0
         self._strings = 0
+        self._kinds: dict[str, int] = {}
 
     # What can be wrong
 
@@ -322,6 +367,7 @@ class _Reader:
             keys=found,
             tensors=listed,
             data_offset=-(-self.at // align) * align,
+            kinds=self._kinds,
         )
 
     def _magic(self) -> None:
@@ -359,6 +405,7 @@ class _Reader:
                 f"`{key}` is there twice" if key else f"key {number} has an empty name"
             )
         kind = self._number("i", f"the type of `{key}`")
+        self._kinds[key] = kind
         if kind == _TEXT:
             found[key] = self._string(f"the value of `{key}`", _MAX_TEXT)
         elif kind == _LIST:

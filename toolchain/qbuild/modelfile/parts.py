@@ -113,12 +113,33 @@ def open_model(path: Path) -> Model:
 def _whole(head: Header) -> None:
     count = head.integer("split.count", most=65535)
     if count is not None and count > 1:
+        if _goes_on(head):
+            raise ModelError(
+                f"parts of a split model ({count} of them) were joined with `cat` or `copy /b`: "
+                "another GGUF file begins behind the last tensor of the first",
+                where=str(head.path),
+                fix="llama.cpp reads parts as they are: get them again under their own names "
+                "(NAME-00001-of-0000N.gguf); to make one file of them: "
+                "`llama-gguf-split --merge NAME-00001-of-0000N.gguf NAME.gguf`",
+            )
         number = (head.integer("split.no", most=65535) or 0) + 1
         raise ModelError(
             f"this is part {number} of {count} of a split model, but its name does not say so",
             where=str(head.path),
             fix=f"name it …-{number:05}-of-{count:05}.gguf: llama.cpp finds the parts by name",
         )
+
+
+def _goes_on(head: Header) -> bool:
+    """Tell whether another GGUF file begins where this one's tensors end."""
+    if head.size <= head.data_end:
+        return False
+    try:
+        with head.path.open("rb") as stream:
+            stream.seek(head.data_end)
+            return b"GGUF" in stream.read(4096)  # behind the padding of the last tensor
+    except OSError:
+        return False
 
 
 def _belong(parts: list[Header], count: int, *, whole: bool) -> None:

@@ -56,6 +56,7 @@ class Shape:
         experts_used: How many of them each token uses.
         more: Why the memory is more than this says; empty: it is exact.
         remembers: It generates text from a context; encoders do not.
+        deepstack: Layers that take features of a picture of their own, beside the input.
     """
 
     arch: str
@@ -72,6 +73,12 @@ class Shape:
     experts_used: int = 0
     more: str = ""
     remembers: bool = True
+    deepstack: int = 0
+
+    @property
+    def input_width(self) -> int:
+        """Numbers per token that the model takes from a projector (n_embd_inp)."""
+        return self.embedding * (1 + self.deepstack)
 
     @property
     def count(self) -> int:
@@ -186,6 +193,7 @@ def shape_of(head: Header) -> Shape:
         experts_used=max(keys.each("expert_used_count", count, 0)),
         more=f"{arch} keeps more than its attention layers do" if arch in rules["more"] else "",
         remembers=remembers,
+        deepstack=keys.get("n_deepstack_layers", 0),
     )
 
 

@@ -9,11 +9,14 @@ from typing import Any
 
 from qbuild.modelfile.chat import Chat, chat_of
 from qbuild.modelfile.memory import Weights, weigh
+from qbuild.modelfile.pair import pair_traps
 from qbuild.modelfile.parts import Model, open_model
+from qbuild.modelfile.projector_traps import projector_traps
 from qbuild.modelfile.quant import Quant, quant_of
 from qbuild.modelfile.shape import Shape, shape_of
 from qbuild.modelfile.text import printable
-from qbuild.modelfile.traps import Trap, file_traps, model_traps, projector_traps, special_kind
+from qbuild.modelfile.trap import Trap
+from qbuild.modelfile.traps import file_traps, model_traps, special_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +47,13 @@ class Summary:
         return not any(each.severity == "error" for each in self.traps)
 
 
-def summarise(path: Path, mmproj: Path | None = None) -> Summary:
+def summarise(path: Path, mmproj: Path | None = None, draft: Path | None = None) -> Summary:
     """Read a model's headers.
 
     Args:
         path: The model, or any part of it.
         mmproj: The projector that is to be used with it.
+        draft: The model that is to draft for it.
 
     Raises:
         ModelError: A file is no GGUF file or is damaged in its header.
@@ -63,6 +67,7 @@ def summarise(path: Path, mmproj: Path | None = None) -> Summary:
         *file_traps(model),
         *model_traps(model, shape, quant, chat),
         *projector_traps(model, shape, chat, mmproj),
+        *(pair_traps(model.head, open_model(draft).head) if draft else ()),
     )
     return Summary(
         model=model,

@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
-from qbuild.errors import ModelError
 from qbuild.modelfile.chat import Chat
-from qbuild.modelfile.header import Header, List, read_header
+from qbuild.modelfile.demands import loader_traps
+from qbuild.modelfile.header import Header, List
 from qbuild.modelfile.parts import Model, unfinished
-from qbuild.modelfile.projector import is_projector, projector_kind, width_of
+from qbuild.modelfile.projector import is_projector, projector_kind
+from qbuild.modelfile.promises import key_traps
 from qbuild.modelfile.quant import Quant, disagrees
 from qbuild.modelfile.shape import Shape
 from qbuild.modelfile.tables import table
+from qbuild.modelfile.template import template_problem
+from qbuild.modelfile.trap import Trap
 
 _LAYER = re.compile(r"blk\.([0-9]{1,3})\.")
-_GUESSED = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "cogvlm", "paddleocr", "hunyuan_vl", "chameleon")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trap:
-    """Something that is wrong, or will surprise.
-
-    Args:
-        id: Its name for machines; never changes.
-        severity: ``error``: llama.cpp does not load it; ``warning``: it answers worse or less.
-        what: One sentence.
-        fix: What to do.
-    """
-
-    id: str
-    severity: Literal["error", "warning"]
-    what: str
-    fix: str
-
-    def as_json(self) -> dict[str, str]:
-        """Return it as a machine reads it."""
-        return {"id": self.id, "severity": self.severity, "what": self.what, "fix": self.fix}
 
 
 def special_kind(head: Header) -> str | None:
@@ -123,7 +101,8 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             what="the file holds no weights, only a description (a vocabulary, maybe)",
             fix="get the model itself",
         )
-    yield from _tensor_traps(model, shape)
+    refused = list(loader_traps(model, _tensor_traps(model, shape)))
+    yield from refused
     if why := disagrees(quant):
         yield Trap(
             id="quant-name",
@@ -131,7 +110,7 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             what=f"{why}: the file was renamed, or made from something else",
             fix="go by what is in it, or get the file that was meant",
         )
-    if shape.drafts and not any(".nextn." in name for name in model.names):
+    if shape.drafts and not refused and not any(".nextn." in name for name in model.names):
         yield Trap(
             id="mtp-stripped",
             severity="warning",
@@ -140,7 +119,10 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             fix="--spec-type draft-mtp does not work with it: get a conversion that kept them",
         )
     yield from _tokenizer_traps(model.head, chat)
-    if shape.remembers and shape.vocabulary:
+    yield from key_traps(model.head, shape)
+    unread = list(_template_traps(model.head))  # an encoder's stops the server, too
+    yield from unread
+    if shape.remembers and shape.vocabulary and not unread:
         yield from _chat_traps(chat)
 
 
@@ -266,46 +248,17 @@ def _chat_traps(chat: Chat) -> Iterator[Trap]:
         )
 
 
-def projector_traps(model: Model, shape: Shape, chat: Chat, chosen: Path | None) -> Iterator[Trap]:
-    """Yield what is wrong with the mmproj.
-
-    Args:
-        model: The model.
-        shape: Its dimensions.
-        chat: Its tokens.
-        chosen: The mmproj named on the command line; ``None``: look at those beside the model.
-
-    Raises:
-        ModelError: The named file is damaged or no mmproj.
-    """
-    sees = chat.vision or shape.arch in _GUESSED
-    if chosen is None and not model.projectors:
-        if sees:
+def _template_traps(head: Header) -> Iterator[Trap]:
+    """Yield a template that llama-server stops at."""
+    for key in ("tokenizer.chat_template", "tokenizer.chat_template.tool_use"):
+        source = head.keys.get(key)
+        problem = template_problem(source) if isinstance(source, str) else ""
+        if problem:
             yield Trap(
-                id="mmproj-missing",
-                severity="warning",
-                what="the model has tokens for pictures, and no mmproj file lies beside it",
-                fix="text works; for pictures get the mmproj from the model's own page",
+                id="template",
+                severity="error",
+                what=f"the chat template does not parse, and llama-server does not start with it: "
+                f"{problem}",
+                fix="give another one (--chat-template-file FILE, or --chat-template chatml), or "
+                "get a newer conversion",
             )
-        return
-    fitting, why_not = [], []
-    for path in (chosen,) if chosen else model.projectors:
-        try:
-            width = width_of(read_header(path))
-        except ModelError as error:
-            if chosen:
-                raise
-            why_not.append(f"{path.name}: {error.what}")
-            continue
-        if width is None or width == shape.embedding:
-            fitting.append(path)
-        else:
-            why_not.append(f"{path.name} is for a width of {width}")
-    if not fitting and (chosen or sees):
-        yield Trap(
-            id="mmproj-other",
-            severity="error" if chosen else "warning",
-            what=f"the mmproj is of another model: {'; '.join(why_not)}, the model has "
-            f"{shape.embedding}",
-            fix="get the mmproj from the model's own page",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -26,6 +27,7 @@ OWN_KEYS: Final[Mapping[str, str]] = {
     "port": "port",
     "threads": "threads",
     "slot-save-path": "slots",
+    "reasoning": "thinking",
 }
 """Flag → the key of the profile that gives it: the scripts look at these before they start."""
 
@@ -80,6 +82,8 @@ def _check_one(profile: Launch, path: tuple[str, ...]) -> None:
     threads = profile.threads
     if threads != PHYSICAL and not (isinstance(threads, int) and threads >= 1):
         raise KeyProblem((*path, "threads"), f"must be a number from 1 on, or `{PHYSICAL}`")
+    if profile.thinking and profile.tool == "llama-bench":
+        raise KeyProblem((*path, "thinking"), "is for programs that chat, and llama-bench does not")
     for key in ("model", "mmproj", "slots"):
         _check_path(getattr(profile, key), (*path, key), required=key == "model")
     both = [("flags", *item) for item in profile.flags.items()]
@@ -119,6 +123,9 @@ def _check_cache(profile: Launch, path: tuple[str, ...], pairs: Collection[str])
 
 def _check_text(value: str, where: tuple[str, ...]) -> None:
     """Refuse what cannot stand in the file of settings, which three shells read."""
+    if value[:1] in ("{", "["):
+        _check_json(value, where)
+        return
     if not value or value != value.strip() or not value.isprintable() or '"' in value:
         raise KeyProblem(
             where,
@@ -127,6 +134,20 @@ def _check_text(value: str, where: tuple[str, ...]) -> None:
         )
     if value.endswith("\\"):
         raise KeyProblem(where, "ends in a backslash, which would swallow the closing quote")
+
+
+def _check_json(value: str, where: tuple[str, ...]) -> None:
+    """Refuse JSON that is none, or that a shell would read otherwise."""
+    try:
+        json.loads(value)
+    except ValueError as error:
+        raise KeyProblem(where, f"begins like JSON and is none: {error}") from None
+    if not value.isprintable() or value != value.strip() or set(value) & set("%^&|<>!`$\\'"):
+        raise KeyProblem(
+            where,
+            "is JSON with a character that a shell would read: one of % ^ & | < > ! ` $ \\ '",
+            "leave that character out",
+        )
 
 
 def _check_path(value: str, where: tuple[str, ...], *, required: bool) -> None:

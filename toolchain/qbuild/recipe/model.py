@@ -25,6 +25,7 @@ Generator = Literal["ninja", "visual-studio"]
 OpenBlasOrigin = Literal["none", "wheel", "folder", "system"]
 CmakeValue = bool | int | str
 Tool = Literal["llama-server", "llama-cli", "llama-bench"]
+Thinking = Literal["", "on", "off"]
 FlagValue = bool | int | float | str
 
 
@@ -288,6 +289,13 @@ class Launch:
     slots: str = field(
         default="",
         metadata=doc("Folder that llama-server may save its slots in; empty: it saves none."),
+    )
+    thinking: Thinking = field(
+        default="",
+        metadata=doc(
+            "Whether a model that can think does so before it answers: `on`, `off`; empty: as "
+            "its chat template says."
+        ),
     )
     flags: Mapping[str, FlagValue] = field(
         default_factory=dict,

@@ -197,8 +197,7 @@ def _ask(
         done = True
     except Unusable as reason:
         reasons.append(Refusal(origin=shown, why=str(reason), cause=reason.cause))
-        why = reason.cause.found if reason.cause else reason
-        job.reporter.warn(f"origin {shown} cannot deliver: {why}")
+        job.reporter.warn(f"origin {shown} cannot deliver: {reason}")
         return None
     except Forged as reason:
         raise OriginError(

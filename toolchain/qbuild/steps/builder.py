@@ -109,12 +109,12 @@ class Builder:
         wheels = [step.inputs["file"] for step in missing if step.kind == WHEEL]
         if wheels and self.options.offline:
             # All that an offline build lacks, at once; mirrors may still deliver it.
-            names = ", ".join(wheels)
-            self.reporter.warn(f"--offline: the store lacks {len(wheels)} wheels: {names}")
+            names = "".join(f"\n  {name}" for name in wheels)
+            self.reporter.warn(f"--offline: the store lacks {len(wheels)} wheels:{names}")
         sizes = [BY_NAME[step.kind].download(self, step) for step in missing]
         download = sum(fetched for fetched, _ in sizes)
         disk = _BUILD_DISK + sum(unpacked for _, unpacked in sizes)
-        if download:
+        if download and not self.options.offline:
             self.reporter.say(
                 f"to fetch: up to {download / 1e6:.0f} MB; disk: about {disk / 1e9:.1f} GB "
                 f"in {self.store.root}"

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qbuild import resources
+from qbuild.bundle.launch.profile import profiles_of
+from qbuild.bundle.launch.source_options import check_by_table
 from qbuild.patches import Series, load_series
 from qbuild.recipe.lock import Lock, SourcePin, WheelPin
 from qbuild.recipe.model import Recipe
@@ -137,6 +139,7 @@ def make_plan(
     """
     found = captured or Captured()
     pin = lock.source(recipe.source.pin)
+    check_by_table(recipe, profiles_of(recipe), pin.commit)
     root = patches_root or resources.patches_dir()
     context = Context(
         recipe=recipe,

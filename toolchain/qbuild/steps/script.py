@@ -6,9 +6,14 @@ those of the bundle when it runs in a folder of any name.
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Final
 
 from qbuild.errors import UsageError
+from qbuild.recipe.load import as_dict
+from qbuild.recipe.model import Recipe
+from qbuild.recipe.rebuild import recipe_words
 from qbuild.steps.order import BY_NAME
 from qbuild.steps.plan import Plan
 from qbuild.steps.shells import SHELLS
@@ -21,6 +26,22 @@ _BUILD_VARIABLES: Final = (
     "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER",
 )  # fmt: skip
 """What CMake and compilers read of a person's environment; a build by qbuild gets none of it."""
+
+
+def _command(recipe: Recipe, shell: str) -> str:
+    """Return the command that the script stands for, with every change, as that shell takes it."""
+    given = ["qbuild", *recipe_words(as_dict(recipe))]
+    if shell == "sh":
+        return shlex.join(given)
+    plain = re.compile(r"[\w./:=+-]+")
+    if shell == "ps1":
+        return " ".join(
+            each if plain.fullmatch(each) else "'" + each.replace("'", "''") + "'" for each in given
+        )
+    quoted = [
+        each if plain.fullmatch(each) else '"' + each.replace('"', '\\"') + '"' for each in given
+    ]
+    return " ".join(quoted)
 
 
 def render(plan: Plan, shell: str) -> str:
@@ -38,10 +59,7 @@ def render(plan: Plan, shell: str) -> str:
     out = SHELLS[shell]()
     words = plan.toolchain.script(shell, out.here)
     recipe = plan.recipe
-    out.start(
-        f"Builds what `qbuild --recipe {recipe.name} --os {recipe.target.os}{words.chosen}` "
-        f"compiles: llama.cpp {plan.pin.commit[:9]}."
-    )
+    out.start(f"Builds what `{_command(recipe, shell)}` compiles: llama.cpp {plan.pin.commit[:9]}.")
     for line in (
         "Everything it makes lies in the current folder: run it in an empty one inside qbuild's",
         "clone, or let PATCHES name the `patches` folder.",

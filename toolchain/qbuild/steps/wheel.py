@@ -103,7 +103,8 @@ def unpack_pin(
     from qbuild.source.wheels import check_room, fetch_file, unpack_wheel  # a plan need not wait
 
     check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
-    reporter.say(f"fetch: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+    verb = "look for" if offline else "fetch"
+    reporter.say(f"{verb}: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
     aside = dest.with_name(dest.name + "-file")
     try:
         path = fetch_file(wheel, aside, offline=offline, reporter=reporter)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qbuild import host
+from qbuild.bundle.launch.profile import profiles_of
+from qbuild.bundle.launch.source_options import check_in_tree
 from qbuild.errors import StoreError
 from qbuild.steps.pinned import program
 from qbuild.store import link_tree, remove_tree, same_files, write_atomically
@@ -80,6 +82,7 @@ def lay_out(build: Builder, folder: Path) -> Work:
 
     Raises:
         StoreError: The disk is too full for a build tree.
+        RecipeError: A launch profile names an option that the patched source does not have.
     """
     _check_space(build, folder)
     plan = build.plan
@@ -105,6 +108,8 @@ def _link_source(build: Builder, folder: Path) -> None:
     files are hashed, as everything is that goes into a zip.
     """
     patched = build.result("patch")
+    recipe = build.plan.recipe
+    check_in_tree(recipe, profiles_of(recipe), patched.path / "tree")  # a moment, not a build
     parts = [(patched, "", patched.path / "tree")]
     for kind in build.plan.feeding():
         entry = build.result(kind.kind)

@@ -227,7 +227,6 @@ class ScriptWords:
 
     Args:
         programs: Name of each program of the layout → path as the script writes it.
-        chosen: Words after ``qbuild --recipe R --os O`` that choose this toolchain.
         notes: Remarks for the script's head.
         variables: Of the environment: they change what its compilers do, and must go.
         libraries: Files that the programs load and that the script copies beside them.
@@ -235,7 +234,6 @@ class ScriptWords:
     """
 
     programs: Mapping[str, str]
-    chosen: str = ""
     notes: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()

@@ -185,7 +185,6 @@ class Msvc(Toolchain):
                 )
         return ScriptWords(
             programs=script_programs(shell, here),
-            chosen=f" --set toolchain.name={self.name}",
             notes=notes,
             variables=_VARIABLES,
             # pip puts a wheel's data/Scripts into Scripts.

@@ -79,29 +79,38 @@ def level_checks(
         image = images.pe.get(name) or images.elf[name]
         if image.machine == _ARCH:  # of another machine: that check has failed already
             own = inside.get(name.rpartition("/")[2])
-            promised = (level or LEVELS[0], isa) if own is None else (LEVELS[0], tuple(own))
+            promised = (level or LEVELS[0], isa)
+            if own is not None and known:  # where nothing is promised, each says what it needs
+                promised = (LEVELS[0], tuple(own))
             scans.append(_scan(name, images, unpacked, *promised, foreign))
     seconds = time.monotonic() - started
     if not scans:
         yield not_run("cpu", _TITLE, "there is no x86-64 code inside")
         return
-    yield from _judged(scans, level, isa, len(inside), seconds)
+    yield from _judged(scans, level, isa, frozenset(inside), seconds)
 
 
 def _judged(
-    scans: list[Scanned], level: str, isa: tuple[str, ...], variants: int, seconds: float
+    scans: list[Scanned], level: str, isa: tuple[str, ...], inside: frozenset[str], seconds: float
 ) -> Iterator[Check]:
     """Yield what was found, against the promised level; "" promises none."""
     total = sum(item.report.instructions for item in scans)
     ours = [item for item in scans if not item.dispatched]
     if not level:
-        yield not_run("cpu", _TITLE, f"no level is promised; what is inside needs {needed(ours)}")
+        fixed = [item for item in ours if item.name.rpartition("/")[2] not in inside]
+        lines = [f"no level is promised; what is inside needs {needed(fixed or ours)}"]
+        if inside and fixed:
+            chosen = {item.name: needed([item]) for item in ours if item not in fixed}
+            shown = ", ".join(f"{name.rpartition('/')[2]} ({level_})"
+                              for name, level_ in sorted(chosen.items()))  # fmt: skip
+            lines.append(f"one of these is chosen at start, by the processor: {shown}")
+        yield not_run("cpu", _TITLE, *lines)
     else:
         problems = [f"{item.name}: {found}" for item in ours for found in item.report.findings]
         above = f" with {', '.join(isa)}" if isa else ""
         seen = f"{total:,} instructions in {len(scans)} files, none above {level}{above}"
-        if variants:
-            seen += f"; in {variants} variants of the CPU backend none above the variant's own"
+        if inside:
+            seen += f"; in {len(inside)} variants of the CPU backend none above the variant's own"
         yield judge("cpu", _TITLE, problems, seen, seconds=seconds)
     notes = [
         f"{item.name}: {len(item.report.findings)} functions for newer CPUs; {item.dispatched}"
@@ -110,6 +119,11 @@ def _judged(
     ]
     if notes:
         yield passed("cpu.dispatched", "third-party code that chooses at run time", *notes)
+
+
+def variants_inside(images: Images) -> dict[str, list[str]]:
+    """Return the files that ggml chooses one of, as a zip without a manifest shows them."""
+    return extensions_of(name.rpartition("/")[2] for name in images.names)
 
 
 def needed(scans: list[Scanned]) -> str:

@@ -26,7 +26,9 @@ from qbuild.hashing import sha256_file
 from qbuild.process import check_stop
 from qbuild.verify import binaries, cpu, cuda, papers, patch_probes
 from qbuild.verify.binaries import Images
+from qbuild.verify.habits import unpacking_problems
 from qbuild.verify.launch import launch_check
+from qbuild.verify.remedies import remedies
 from qbuild.verify.structure import Unpacked, repack_problems, structure_problems, unpack
 from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
@@ -172,6 +174,9 @@ def _checks(
         problems = ("it holds no program and no library, so there is nothing to accept",)
     yield judge("archive", "the archive is sound", problems, f"{len(unpacked.files)} files")
     yield _packing(path, view, bundle, scratch)
+    yield judge(
+        "unpacking", "it unpacks as it should", list(unpacking_problems(view, unpacked, images))
+    )
     yield from _papers(bundle)
     arch = str(manifest.target["arch"]) if manifest else "x86_64"
     yield judge(
@@ -186,15 +191,11 @@ def _checks(
         unpacked,
         level=str(manifest.target["cpu"]) if manifest else "",
         isa=papers.texts(manifest.target.get("isa")) if manifest else (),
-        variants=manifest.target.get("variants") if manifest else None,
+        variants=manifest.target.get("variants") if manifest else cpu.variants_inside(images),
         foreign=bundle.foreign,
         task=task,
     )
-    yield _timed(
-        "traces",
-        "nothing of the build machine",
-        lambda: binaries.trace_problems(images, unpacked, bundle.foreign),
-    )
+    yield _traces(bundle)
     yield from _glibc(bundle)
     yield from _source(bundle)
     yield _web_ui(bundle)
@@ -287,17 +288,36 @@ def _closure(bundle: Bundle) -> Check:
         return judge(id, title, [f"{repeated[0]} and {repeated[1]}: two files answer to one name"])
     system_libstdcxx = papers.dig(bundle.recipe, "bundle", "system_libstdcxx") is True
     cuda_runtime = papers.dig(bundle.recipe, "bundle", "cuda_runtime") == "separate"
-    return _timed(
-        id,
-        title,
-        lambda: binaries.closure_problems(
+
+    def find() -> list[str]:
+        result = binaries.closure_of(
             bundle.images,
             bundle.target_os,
             system_libstdcxx=system_libstdcxx,
             cuda_runtime=cuda_runtime,
             user_brings=papers.user_brings(bundle.recipe),
-        ),
-    )
+        )
+        missing = [each.needs for each in result.problems if each.kind == "missing"]
+        said = [str(problem) for problem in result.problems]
+        return [*said, *remedies(missing, bundle.unpacked.files)]
+
+    return _timed(id, title, find)
+
+
+def _traces(bundle: Bundle) -> Check:
+    """Whether the build machine shows; nobody promised that of a zip that others made."""
+    id, title = "traces", "nothing of the build machine"
+    images, unpacked = bundle.images, bundle.unpacked
+    if bundle.manifest is not None or bundle.manifest_problem:
+        return _timed(id, title, lambda: binaries.trace_problems(images, unpacked, bundle.foreign))
+    found = list(binaries.trace_problems(images, unpacked, bundle.foreign))
+    if not found:
+        return judge(id, title, [])
+    timed = [each for each in found if "holds a time" in each]
+    lines = [f"{len(timed)} files hold the time they were linked at"] if timed else []
+    others = len(found) - len(timed)
+    lines += [f"{others} more traces, e.g. {found[-1]}"] if others else []
+    return not_run(id, title, *lines, _NO_MANIFEST)
 
 
 def _glibc(bundle: Bundle) -> Iterator[Check]:

@@ -1,5 +1,5 @@
 @echo off
-rem Builds what `qbuild --recipe gtx1060 --os windows --set toolchain.name=nvcc` compiles: llama.cpp 0c1e57098.
+rem Builds what `qbuild --recipe gtx1060 --os windows --set "bundle.vc_runtime=\"app-local\"" --set "toolchain.generator=\"visual-studio\"" --set "toolchain.name=\"nvcc\""` compiles: llama.cpp 0c1e57098.
 setlocal
 rem Everything it makes lies in the current folder: run it in an empty one inside qbuild's
 rem clone, or let PATCHES name the `patches` folder.

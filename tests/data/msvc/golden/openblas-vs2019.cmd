@@ -1,5 +1,5 @@
 @echo off
-rem Builds what `qbuild --recipe openblas --os windows --set toolchain.name=msvc` compiles: llama.cpp 0c1e57098.
+rem Builds what `qbuild --recipe openblas --os windows --set "toolchain.name=\"msvc\"" --set "toolchain.runtime=\"static\""` compiles: llama.cpp 0c1e57098.
 setlocal
 rem Everything it makes lies in the current folder: run it in an empty one inside qbuild's
 rem clone, or let PATCHES name the `patches` folder.

@@ -1,4 +1,4 @@
-# Builds what `qbuild --recipe openblas --os windows --set toolchain.name=msvc` compiles: llama.cpp 0c1e57098.
+# Builds what `qbuild --recipe openblas --os windows --set 'toolchain.name="msvc"' --set 'toolchain.runtime="static"'` compiles: llama.cpp 0c1e57098.
 $ErrorActionPreference = 'Stop'
 $here = $PWD.Path.Replace('\', '/')
 function Step { $program, $rest = $args; & $program @rest; if ($LASTEXITCODE -ne 0) { exit 1 } }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qbuild.bundle.launch.options import instead_of, options_of_files, unknown
 from qbuild.bundle.launch.profile import offered, profiles_of, settings
+from qbuild.bundle.launch.source_options import removed_names
 from qbuild.errors import BundleError
 from qbuild.recipe.model import Launch, Recipe
 
@@ -27,7 +28,9 @@ def flag_problems(
         if profile.starts:
             continue
         if profile.tool not in known:
-            known[profile.tool] = options_of_files(paths, profile.tool)
+            there = options_of_files(paths, profile.tool)
+            # those that only say that they were removed stand in the data as well
+            known[profile.tool] = there - set(removed_names())
         has = known[profile.tool]
         for setting in unknown([*settings(profile), *offered(profile)], has):
             flag = setting.name

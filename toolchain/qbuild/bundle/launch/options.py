@@ -7,6 +7,7 @@ it and which values; it needs a machine that can run the program.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 _BULLET: Final = re.compile(r"^\s*- ([a-z0-9+_.-]+):", re.MULTILINE)
 _WORD: Final = re.compile(r"[A-Za-z0-9+_.-]+")
 _SHOWN: Final = 4
+_REMOVED: Final = "the argument has been removed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +102,12 @@ def parse_help(text: str) -> Mapping[str, Option]:
         hint = _HINT.match(head, end)
         body = "\n".join([head[hint.end() if hint else end :], *rest])
         said = re.sub(r"\s+\(.*", "", hint[1]) if hint else ""
-        option = Option(names=tuple(names), hint=said, text=body, values=_values(said, body))
+        option = Option(names=tuple(names), hint=said, text=body, values=values_of(said, body))
         found |= dict.fromkeys(names, option)
     return found
 
 
-def _values(hint: str, body: str) -> tuple[str, ...]:
+def values_of(hint: str, body: str) -> tuple[str, ...]:
     """Return the values that a hint or an explanation enumerates."""
     if not hint:
         return ()
@@ -123,6 +125,19 @@ def _values(hint: str, body: str) -> tuple[str, ...]:
 def _table() -> Mapping[str, tuple[tuple[str, ...], str]]:
     rows = resources.read_table("launch/instead.toml")["instead"]
     return {flag: (tuple(row["use"]), row["why"]) for row in rows for flag in row["flags"]}
+
+
+def renamed(program: str) -> dict[str, list[str]]:
+    """Return what exists (as text) → names that people write for it, by the pin's table."""
+    path = resources.data_dir() / "launch" / "options.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["programs"].get(program, {})
+    known = {name for name, (_, _, _, removed) in rows.items() if not removed}
+    found: dict[str, list[str]] = {}
+    for name, (use, _) in _table().items():
+        there = [f"--{each}" for each in use if f"--{each}" in known]
+        if there and f"--{name}" not in known:
+            found.setdefault(", ".join(there), []).append(name)
+    return found
 
 
 def instead_of(flag: str, known: Collection[str]) -> str:
@@ -158,13 +173,18 @@ def help_problems(settings: Iterable[Setting], text: str) -> list[tuple[Setting,
         text: What ``--help`` printed.
     """
     options = parse_help(text)
-    known = {name[2:] for name in options if name.startswith("--")}
+    known = {
+        name[2:]
+        for name, option in options.items()
+        if name.startswith("--") and _REMOVED not in option.text
+    }
     problems = []
     for setting in settings:
         option = options.get(f"--{setting.name}")
-        if option is None:
+        if option is None or _REMOVED in option.text:
+            word = "there is no such option" if option is None else "it was removed"
             advice = instead_of(setting.name, known)
-            problems.append((setting, f"there is no such option{f'; {advice}' if advice else ''}"))
+            problems.append((setting, f"{word}{f'; {advice}' if advice else ''}"))
         elif (setting.name, setting.value) != ("threads", "physical") and (
             wrong := option.problem(setting.value)
         ):

@@ -60,6 +60,7 @@ def settings(profile: Launch) -> list[Setting]:
     if profile.tool == SERVER:
         own |= {"host": profile.host, "port": str(profile.port), "slot-save-path": profile.slots}
     own["threads"] = str(profile.threads)
+    own["reasoning"] = profile.thinking
     assert own.keys() <= OWN_KEYS.keys()
     lines = [
         Setting(name=name, value=value, note=profile.notes.get(name, ""))

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from qbuild import resources
+from qbuild.bundle.launch.options import renamed
 from qbuild.bundle.launch.profile import SERVER, offered, profiles_of, settings
+from qbuild.bundle.launch.source_options import removed_names
 from qbuild.bundle.make import ExtraFile
 from qbuild.cuda.table import driver_floor as floor
 from qbuild.doctor.detect.levels import LEVELS, NEEDS
@@ -115,6 +117,7 @@ _NOTES: Final[Mapping[str, str]] = {
     "host": "127.0.0.1: this computer only. 0.0.0.0: all in your network; then set api-key, too.",
     "port": "The address is http://HOST:PORT",
     "threads": "physical: as many as this computer has cores; or a number.",
+    "reasoning": "Thinking before the answer: on, off, or auto (as the chat template says).",
     "slot-save-path": "Where slots are saved; the script makes the folder.",
 }
 
@@ -158,6 +161,9 @@ def _values(recipe: Recipe, name: str, profile: Launch, kind: str) -> dict[str, 
         "OTHER_RECIPE": _INSTEAD[level].replace("`", "'" if kind == "sh" else ""),
         "GLIBC": recipe.target.glibc,
         "STARTS": " ".join(profile.starts),
+        "CHECKED": " ".join(each.name for each in (*settings(profile), *offered(profile))),
+        "RENAMED": _renamed(profile.tool, kind),
+        "REMOVED": " ".join(removed_names()),
         "DRIVER": driver_floor(recipe),
     }
     values["DRIVER_CHECK"] = (
@@ -166,6 +172,21 @@ def _values(recipe: Recipe, name: str, profile: Launch, kind: str) -> dict[str, 
         else ""
     )
     return values
+
+
+def _renamed(tool: str, kind: str) -> str:
+    """Return what an option that a program does not have is called now, as a shell's own lines."""
+    rows = renamed(tool)
+    if kind == "sh":
+        lines = [f'        {" | ".join(old)}) use="{new}" ;;' for new, old in rows.items()]
+        return "\n".join(lines)
+    if kind == "ps1":
+        return "\n".join(f"    '{name}' = '{new}'" for new, old in rows.items() for name in old)
+    return "\n".join(
+        f'if /i "%QB_NAME%"=="{name}" set "QB_USE={new}"'
+        for new, old in rows.items()
+        for name in old
+    )
 
 
 def _driver_values(floor: str) -> dict[str, str]:
