@@ -21,7 +21,7 @@ LIMITS = {
     "circles between rooms": 0,
     "circles of files": 0,
     "imports inside functions outside cli/": 25,
-    "lines of the largest function": 60,
+    "lines of the largest function": 62,
 }
 
 
