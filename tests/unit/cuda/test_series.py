@@ -71,3 +71,12 @@ def test_cublas_is_only_looked_for_beside_the_backend() -> None:
     assert "LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32" in text
     assert text.count("dlopen(") == 1
     assert "dlopen((own_folder() + name).c_str()" in text
+
+
+def test_flash_attention_stores_quants_of_its_own_lanes_only() -> None:
+    """Lanes 16 to 31 must not write where lanes 0 and 8 put the scales (head size 64)."""
+    (patch,) = (resources.patches_dir() / "cuda-fixes").glob("*.patch")
+    text = patch.read_text(encoding="utf-8")
+    assert "-    yq32[threadIdx.x] = q32;\n" in text
+    added = [line[1:] for line in text.splitlines() if line.startswith("+ ")]
+    assert added[0] == "    if (ni == WARP_SIZE || threadIdx.x < ni) {"

@@ -99,3 +99,14 @@ def test_a_fetch_is_told_in_the_doctor_s_words() -> None:
     assert other.passing
     assert "secret" not in str(other)
     assert cause_of("all is well") is None
+
+
+def test_the_commands_that_the_tables_name_exist() -> None:
+    from qbuild.cli.main import COMMANDS
+
+    verbs = {"launch": {"show", "systemd", "scripts", "fit"}, "patch": {"status", "rebase"}}
+    for row in findings().values():
+        for words in re.findall(r"`qbuild ([^`]+)`", f"{row.mend} {row.verb} {row.recipe}"):
+            first, *rest = words.split()
+            assert first in COMMANDS or first == "--recipe", (row.id, words)
+            assert not rest or first not in verbs or rest[0] in verbs[first], (row.id, words)

@@ -14,6 +14,7 @@ from typing import Any
 
 from qbuild.recipe.model import Recipe
 from qbuild.recipe.rebuild import label
+from qbuild.toolchains.crt import Redistributable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,19 +131,6 @@ class CudaFacts:
     driver: str
     proofs: tuple[str, ...]
     gpus: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Redistributable:
-    """What a /MD build needs of Microsoft's redistributable.
-
-    Args:
-        dlls: Names, as imported.
-        version: Lowest version that serves: that of the newest toolset that linked a file.
-    """
-
-    dlls: tuple[str, ...]
-    version: str
 
 
 @dataclass(frozen=True, kw_only=True)
