@@ -42,7 +42,7 @@ def test_operations_agree_with_host_code(store: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.tsv"
     run(program, QBUILD_EMULATOR_REPORT=str(report))
     kernels = [line.split("\t")[1] for line in report.read_text().splitlines()]
-    assert [name for name in kernels if "warps" in name] and len(kernels) == 4
+    assert [name for name in kernels if "warps" in name] and len(kernels) == 5
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,12 @@ import pytest
 
 from qbuild import resources
 from qbuild.console import Plain
+from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.pinned import fetch_wheel
+from qbuild.steps.plan import make_plan
 from qbuild.store import Store
+from qbuild.toolchains.base import hide_paths
 from support import gguf_files, small_project, tiny_coff
 from support.small_project import SmallProject
 from windows_host import machine as windows
@@ -180,7 +183,7 @@ def small_windows(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 
 @pytest.fixture
 def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator[Path]:
-    """A store that holds Windows' wheels, zig.exe altered; zig's cache is the machine's."""
+    """A store that holds Windows' wheels, with a compiler that Wine can run."""
     lock = load_lock(resources.lockfile())
     wheels = {
         project: fetch_wheel(
@@ -190,11 +193,7 @@ def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator
         for project in ("cmake", "ninja", "ziglang")
     }
     root = machine.folder / "stores" / tmp_path.name
-    windows.fill_store(machine, Store(root), lock, wheels)
-    cache = machine.folder / "zig-in-wine"
-    cache.mkdir(exist_ok=True)
-    (root / "cache").mkdir(exist_ok=True)
-    (root / "cache" / "zig").symlink_to(cache)
+    windows.fill_store(machine, Store(root), lock, wheels, bridge=True)
     yield root
     shutil.rmtree(root, ignore_errors=True)
 
@@ -246,3 +245,84 @@ def test_the_small_project_from_nothing_killed_resumed_same_bytes(
     done = machine.run(*command, timeout=WHOLE_BUILD_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert hashlib.sha256(found.read_bytes()).hexdigest() == wanted
+
+
+# -- files of llama.cpp, compiled by both ----------------------------------------------------------
+
+FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cpu", "include", "src", "common", "vendor")
+FILES = (
+    "ggml/src/ggml-threading.cpp", "ggml/src/ggml-alloc.c", "ggml/src/gguf.cpp",
+    "ggml/src/ggml-backend.cpp", "ggml/src/ggml-backend-reg.cpp", "ggml/src/ggml-opt.cpp",
+    "ggml/src/ggml.c", "ggml/src/ggml-quants.c", "src/llama-arch.cpp", "src/llama-hparams.cpp",
+    "src/llama-io.cpp", "src/llama-mmap.cpp", "src/llama-cparams.cpp", "src/llama-impl.cpp",
+    "src/llama-chat.cpp", "src/llama-adapter.cpp", "src/llama-batch.cpp", "src/llama-memory.cpp",
+    "src/unicode-data.cpp", "src/unicode.cpp", "common/console.cpp", "common/log.cpp",
+    "common/json-partial.cpp", "common/sampling.cpp",
+)  # fmt: skip
+
+
+def arguments(file: str, root: str) -> list[str]:
+    """Return how a file is compiled for Windows, the folder's name hidden as a build hides it."""
+    return [
+        "cc" if file.endswith(".c") else "c++", "-target", "x86_64-windows-gnu", "-g0",
+        *hide_paths(root), '-DGGML_VERSION="x"', '-DGGML_COMMIT="x"', "-D_WIN32_WINNT=0xA00",
+        "-DNDEBUG", "-O3", f"-std={'gnu11' if file.endswith('.c') else 'gnu++17'}", "-mavx2",
+        "-mfma", "-mf16c", "-mbmi2", *(f"-I{root}/src/{each}" for each in FOLDERS),
+        "-c", f"{root}/src/{file}", "-o", "made.obj",
+    ]  # fmt: skip
+
+
+def sections(data: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    """Return name, bytes and relocations of a COFF object's sections.
+
+    Without ``.debug$S``: there clang records the name of the temporary file that it wrote, which is
+    random in every run on every system. The link strips it.
+    """
+    count = int.from_bytes(data[2:4], "little")
+    found = []
+    for number in range(count):
+        head = data[20 + 40 * number : 60 + 40 * number]
+        size, at, relocations = (int.from_bytes(head[i : i + 4], "little") for i in (16, 20, 24))
+        many = int.from_bytes(head[32:34], "little")
+        if (name := head[:8].rstrip(b"\0")) != b".debug$S":
+            relocated = data[relocations : relocations + 10 * many]
+            found.append((name + head[36:40], data[at : at + size] if at else b"", relocated))
+    return found
+
+
+@pytest.mark.objects
+def test_files_of_llama_cpp_give_the_same_objects(
+    machine: Machine, user_store: Store, tmp_path: Path
+) -> None:
+    lock = load_lock(resources.lockfile())
+    plan = make_plan(load_recipe("avx2", os="windows"), lock, host="linux-x86_64")
+    patched = user_store.find("patch", plan["patch"].key)
+    if patched is None:
+        pytest.skip("the patched source is not in the store: build avx2 for Windows once")
+    wheel = fetch_wheel(lock.wheel("ziglang", "windows-x86_64"), user_store, Plain(), offline=False)
+    program = tmp_path / "ziglang"
+    shutil.copytree(wheel.path / "files" / "ziglang", program, copy_function=os.link)
+    machine.builder.alter_zig(program)
+    differ = []
+    for name in ("here", "there, with blanks"):
+        shutil.copytree(patched.path / "tree", tmp_path / name / "src", copy_function=os.link)
+        (tmp_path / name / "build").mkdir()
+    for file in FILES:
+        made = []
+        for folder, root, command in (
+            (tmp_path / "here", str(tmp_path / "here"), [str(machine.builder.zig)]),
+            (tmp_path / "there, with blanks", f"Z:{tmp_path}/there, with blanks",
+             ["wine", str(program / "zig.exe")]),
+        ):  # fmt: skip
+            cache = machine.folder / f"zig-objects-{command[0].rpartition('/')[2]}"
+            places = {f"ZIG_{kind}_CACHE_DIR": str(cache) for kind in ("GLOBAL", "LOCAL")}
+            subprocess.run(
+                [*command, *arguments(file, root)], cwd=folder / "build", check=True,
+                env=machine.environment(**places), stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            made.append((folder / "build" / "made.obj").read_bytes())
+        same = sections(made[0]) == sections(made[1])
+        print("same" if same else "DIFFERENT", len(made[0]), file)
+        if not same:
+            differ.append(file)
+    assert differ == []

@@ -80,9 +80,10 @@ def build(
         _compile([*command, "--cuda-host-only", *include, "-c", str(file), "-o", str(hosts[-1])])
     (dest / "units.h").write_text(make.units_header(units))
     library = dest / make.KERNELS["linux"]
-    make.run(make.kernels_command(kit, kernels, dest, library), kit, cwd=dest, what="kernels")
-    for name, argv in make.runtime_commands(kit, dest).items():
-        make.run(argv, kit, cwd=dest, what=name)
+    commands = make.kernels_commands(kit, kernels, dest, library)
+    commands += make.runtime_commands(kit, dest, dest)
+    for argv in commands:
+        make.run(argv, kit, cwd=dest, what=Path(argv[-1]).name)
     program = dest / "program"
     link = [str(kit.zig), "c++", "-target", "x86_64-linux-gnu.2.28", *map(str, hosts)]
     link += [str(dest / "libcudart.so.12"), str(dest / "libcublas.so.12")]

@@ -340,6 +340,26 @@ def test_windows_folders_have_short_names_and_whole_keys(
     assert [store.damage(each, thorough=True) for each in store.entries()] == [None]
 
 
+def test_an_altered_copy_of_a_pinned_program_is_said_and_recorded(tmp_path: Path) -> None:
+    from qbuild.steps.base import new_step
+    from qbuild.steps.ensure import ALTERED, ensure
+    from qbuild.steps.options import Record
+
+    class Ears(Silent):
+        heard: tuple[str, ...] = ()
+
+        def warn(self, text: str) -> None:
+            self.heard += (text,)
+
+    step, ears, record = new_step("wheel", INPUTS, "wheel zig"), Ears(), Record()
+    store = Store(tmp_path)
+    store.put(step.kind, step.key, step.inputs, lambda folder: {ALTERED: "for tests"})
+    for _ in range(2):
+        ensure(step, lambda folder: {}, store, ears, record)
+    assert record.altered == ["wheel zig is not the pinned one: for tests"]
+    assert ears.heard == ("wheel zig is not the pinned one: for tests",)
+
+
 def test_a_file_is_written_below_folders_that_are_not_there_yet(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a" / "b" / "c", b"x")
     assert (tmp_path / "a" / "b" / "c").read_bytes() == b"x"
@@ -357,3 +377,15 @@ def test_a_kind_has_many_results(store: Store) -> None:
     store.put("thing", step_key("thing", other), other, make)
     assert {entry.key for entry in store.entries()} == {KEY, step_key("thing", other)}
     assert {entry.size for entry in store.entries()} == {len("hello") + len("#!/bin/sh\n")}
+
+
+def test_a_step_can_be_held_in_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
+    from filelock import FileLock, Timeout
+
+    store = Store(tmp_path / "a" / "b")
+    for _ in range(2):
+        with store.lock("thing", KEY, Silent()):
+            (held,) = (store.root / "locks").iterdir()
+            with pytest.raises(Timeout):
+                FileLock(held, timeout=0).acquire()
+    FileLock(held, timeout=0).acquire()

@@ -27,6 +27,19 @@ REAL = ("NtOpenFile", "NtQueryInformationFile", "NtClose",
 """What wine_shim.c calls of the real ntdll.dll: a name of its own where it exports the same."""
 
 
+BRIDGE_CALLS = {
+    "kernel32": (
+        "GetProcessHeap", "HeapAlloc", "HeapReAlloc", "WideCharToMultiByte", "CreateFileW",
+        "GetFileSize", "ReadFile", "WriteFile", "CloseHandle", "GetCommandLineW", "Sleep",
+        "GetCurrentProcessId", "GetTickCount", "GetCurrentDirectoryW", "GetModuleFileNameW",
+        "lstrlenW", "lstrcpyW", "CreateProcessW", "ExitProcess", "GetStdHandle", "DeleteFileW",
+    ),
+    "user32": ("wsprintfW",),
+    "shell32": ("CommandLineToArgvW",),
+}  # fmt: skip
+"""What zig_bridge.c calls."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Builder:
     """zig of this system, and a folder for what it keeps."""
@@ -71,6 +84,33 @@ class Builder:
             for name in names
         ]
         self.library(folder / "ntqbw.dll", lines, HERE / "wine_shim.c", "libreal.a")
+
+    def bridge(self, folder: Path, cache: Path) -> None:
+        """Put a zig.exe into a folder that hands everything to this system's zig.
+
+        Args:
+            folder: The wheel's ``ziglang``.
+            cache: That zig's cache folder.
+        """
+        work = self.cache / "libraries" / "bridge"
+        work.mkdir(parents=True, exist_ok=True)
+        for library, names in BRIDGE_CALLS.items():
+            text = "\n".join([f"LIBRARY {library}.dll", "EXPORTS", *names, ""])
+            (work / f"{library}.def").write_text(text)
+            self.run(work, "dlltool", "-m", "i386:x86-64", "-d", f"{library}.def",
+                     "-l", f"lib{library}.a")  # fmt: skip
+        headers = self.zig.parent / "lib"
+        self.run(
+            work, "cc", "-target", "x86_64-windows-gnu", "-O1", "-nostdlib", "-s",
+            "-fno-stack-protector", "-fno-builtin", "-mno-stack-arg-probe",
+            "-isystem", str(headers / "libc" / "include" / "any-windows-any"),
+            "-isystem", str(headers / "include"), "-Wl,-e,start", "-o", "zig.exe",
+            str(HERE / "zig_bridge.c"), *(f"lib{library}.a" for library in BRIDGE_CALLS),
+        )  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "zig.exe").write_bytes((work / "zig.exe").read_bytes())
+        places = " ".join(f"ZIG_{kind}_CACHE_DIR='{cache}'" for kind in ("GLOBAL", "LOCAL"))
+        (folder / "zig.txt").write_text(f"export {places}\n'{self.zig}'")
 
     def stable_abi(self, folder: Path, name: str) -> None:
         """Write python3.dll beside ``name``.dll, e.g. python311.dll."""

@@ -11,13 +11,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
+from qbuild import resources
 from qbuild.recipe.lock import Lock, WheelPin
-from qbuild.steps.pinned import ALTERED
+from qbuild.steps.ensure import ALTERED
 from qbuild.steps.wheel import wheel_step
 from qbuild.store import Store
 from windows_host.libraries import Builder
@@ -32,10 +34,9 @@ REPO = HERE.parent.parent
 KEY_LETTERS = 24
 """What `qbuild.host.key_letters` says on Windows."""
 
-WHY = (
-    "zig.exe runs on a shim over Wine's ntdll.dll, and what serves other systems only was left "
-    "out; for tests, it was not seen on Windows"
-)
+SHIM = "zig.exe runs on a shim over Wine's ntdll.dll, and what serves other systems was left out"
+BRIDGE = "zig.exe hands everything to the zig of the Linux below Wine"
+"""What a store for tests says about its compiler, and every build with it repeats."""
 
 
 class MissingError(Exception):
@@ -168,14 +169,19 @@ def _install_wheels(machine: Machine) -> None:
     )  # fmt: skip
 
 
-def fill_store(machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, Path]) -> None:
-    """Put Windows' wheels into a store for tests; zig.exe is altered so that Wine runs it.
+def fill_store(
+    machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, Path], *, bridge: bool
+) -> None:
+    """Put Windows' wheels into a store for tests; what of zig is in it says so itself.
 
     Args:
         machine: Whose zig builds what stands between.
         store: A store for tests.
         lock: The pins.
         wheels: Project → folder of the unpacked Windows wheel, on the same disk.
+        bridge: Put a zig.exe there that hands everything to this system's zig (quick); otherwise
+            zig.exe itself on a shim over Wine (it builds its C runtime for the better part of an
+            hour).
     """
     for project, files in wheels.items():
         wheel = lock.wheel(project, "windows-x86_64")
@@ -185,25 +191,44 @@ def fill_store(machine: Machine, store: Store, lock: Lock, wheels: Mapping[str, 
             continue
 
         def fill(dest: Path, wheel: WheelPin = wheel, files: Path = files) -> dict[str, str]:
-            shutil.copytree(files, dest / "files", copy_function=os.link, ignore=_other_systems)
+            inside = dest / "files"
             facts = {"project": wheel.project, "version": wheel.version}
-            if wheel.project == "ziglang":
-                machine.builder.alter_zig(dest / "files" / "ziglang")
-                facts[ALTERED] = WHY
-            for path in (dest / "files").rglob("*"):
-                # Windows keeps times to 100 ns; another time would have each file hashed again.
-                if path.is_file() and path.stat().st_mtime_ns % 1_000_000_000:
-                    os.utime(path, (1, int(path.stat().st_mtime)))
+            if wheel.project != "ziglang":
+                shutil.copytree(files, inside, copy_function=os.link, ignore=_not_needed)
+            elif bridge:
+                _licences_only(files, inside)
+                machine.builder.bridge(inside / "ziglang", machine.folder / "zig-below")
+                facts[ALTERED] = BRIDGE
+            else:
+                shutil.copytree(files, inside, copy_function=os.link, ignore=_not_needed)
+                _licences_only(files, inside)
+                machine.builder.alter_zig(inside / "ziglang")
+                facts[ALTERED] = SHIM
             return facts
 
         store.put(step.kind, step.key, step.inputs, fill).path.rename(short)
 
 
-def _other_systems(folder: str, names: list[str]) -> set[str]:
-    """Name zig's headers and C runtimes of other systems: 13,000 files, slow to look at in Wine."""
+def _not_needed(folder: str, names: list[str]) -> set[str]:
+    """Name what no build here reads: each run hashes everything, and that is slow in Wine."""
     path = Path(folder)
     if path.name == "include" and path.parent.name == "libc":
         return {name for name in names if "windows" not in name}
     if path.name == "libc" and path.parent.name == "lib":
         return set(names) - {"include", "mingw"}
-    return set()
+    return set(names) & {"Help", "doc", "man", "cmake-gui.exe", "cpack.exe", "ctest.exe"}
+
+
+def _licences_only(files: Path, dest: Path) -> None:
+    """Copy of zig's wheel what goes into a bundle's papers."""
+    table = tomllib.loads((resources.data_dir() / "third-party.toml").read_text(encoding="utf-8"))
+    for row in table["component"]:
+        if row["from"] != "ziglang":
+            continue
+        for name in (each["file"] for each in row["licences"]):
+            (dest / name).parent.mkdir(parents=True, exist_ok=True)
+            if not (dest / name).exists():
+                shutil.copy(files / name, dest / name)
+        if (files / row["path"]).is_dir() and not (dest / row["path"]).exists():
+            (dest / row["path"]).mkdir(parents=True)
+            (dest / row["path"] / "left-out").touch()

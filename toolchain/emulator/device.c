@@ -11,7 +11,7 @@
 enum {
     ALIGN    = 256,          // as cudaMalloc's
     RED_ZONE = 512,          // between two allocations
-    CONTEXT  = 96 << 20,     // what a CUDA context takes of the card
+    CONTEXT_BYTES = 96 << 20,     // what a CUDA context takes of the card
 };
 
 struct allocation {
@@ -99,7 +99,7 @@ int qe_devices(struct qe_device ** found) {
             describe(d, standard);
             describe(d, part);
             d->arena = qe_reserve(d->memory);
-            d->used  = CONTEXT;
+            d->used  = CONTEXT_BYTES;
             if (d->arena == NULL) {
                 fprintf(stderr, "emulated GPU: no address space for %zu bytes of %s\n", d->memory, d->name);
                 exit(2);

@@ -24,6 +24,11 @@ struct index_row {
     char sha256[65];
 };
 
+struct usage_row {
+    char * name;
+    int registers, local_bytes;
+};
+
 static struct module * modules[1024];
 static uint32_t module_count;
 static struct qe_function ** functions;
@@ -31,6 +36,8 @@ static uint32_t function_count, function_room;
 static uint32_t * slots, slot_count; // hash table: host address -> function + 1
 static struct index_row * rows;
 static uint32_t row_count;
+static struct usage_row * usages; // sorted by name, as qbuild writes them
+static uint32_t usage_count, usage_room;
 static const struct qe_library * library;
 static int opened;
 static char kernels_path[4096];
@@ -43,9 +50,10 @@ static void load_index(void) {
     if (file == NULL) {
         return;
     }
-    char line[256];
+    char line[4096], name[4000];
     while (fgets(line, sizeof line, file)) {
         struct index_row row;
+        struct usage_row usage;
         if (sscanf(line, "unit %63s %64s", row.unit, row.sha256) == 2) {
             struct index_row * more = realloc(rows, (row_count + 1) * sizeof *rows);
             if (more == NULL) {
@@ -53,6 +61,21 @@ static void load_index(void) {
             }
             rows = more;
             rows[row_count++] = row;
+        } else if (sscanf(line, "kernel %d %d %3999s", &usage.registers, &usage.local_bytes, name) == 3) {
+            if (usage_count == usage_room) {
+                usage_room = usage_room ? usage_room * 2 : 4096;
+                struct usage_row * more = realloc(usages, usage_room * sizeof *usages);
+                if (more == NULL) {
+                    break;
+                }
+                usages = more;
+            }
+            usage.name = malloc(strlen(name) + 1);
+            if (usage.name == NULL) {
+                break;
+            }
+            strcpy(usage.name, name);
+            usages[usage_count++] = usage;
         }
     }
     fclose(file);
@@ -181,6 +204,24 @@ static void find_unit(struct module * m) {
     }
 }
 
+static void find_usage(struct qe_function * f) {
+    uint32_t low = 0, high = usage_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        int order = strcmp(usages[middle].name, f->name);
+        if (order == 0) {
+            f->registers = usages[middle].registers;
+            f->local_bytes = usages[middle].local_bytes;
+            return;
+        }
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+}
+
 struct qe_function * qe_function_of(const void * host) {
     struct qe_function * f = NULL;
     qe_lock(&mutex);
@@ -203,6 +244,8 @@ struct qe_function * qe_function_of(const void * host) {
         if (f->kernel == NULL) {
             fprintf(stderr, "emulated GPU: kernel %s is not prepared\n", f->name);
             f = NULL;
+        } else {
+            find_usage(f);
         }
     }
     qe_unlock(&mutex);

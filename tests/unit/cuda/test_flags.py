@@ -65,7 +65,7 @@ def test_architectures() -> None:
 def test_the_series_says_the_same_mathematics() -> None:
     (patch,) = (resources.patches_dir() / "cuda-clang").glob("*.patch")
     text = patch.read_text(encoding="utf-8")
-    for flag in flags.MATH:
+    for flag in (*flags.MATH, *flags.ALIASING):
         assert flag in text, flag
     assert "-Xcuda-fatbinary -compress-all" in text
     assert "-fuse-cuid=none" in text

@@ -33,3 +33,12 @@ def test_driver_functions_are_never_linked() -> None:
         if line.startswith("+#define cu") and "ggml_cu" in line
     }
     assert len(names) == 11
+
+
+def test_flash_attention_stores_quants_of_its_own_lanes_only() -> None:
+    """Lanes 16 to 31 must not write where lanes 0 and 8 put the scales (head size 64)."""
+    (patch,) = (resources.patches_dir() / "cuda-fixes").glob("*.patch")
+    text = patch.read_text(encoding="utf-8")
+    assert "-    yq32[threadIdx.x] = q32;\n" in text
+    added = [line[1:] for line in text.splitlines() if line.startswith("+ ")]
+    assert added[0] == "    if (ni == WARP_SIZE || threadIdx.x < ni) {"

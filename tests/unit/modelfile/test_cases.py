@@ -332,6 +332,19 @@ CASES = {
     "mmproj of another model, in a folder of many": Case(
         beside(model(), projector(512), model("other.gguf"))
     ),
+    "rope base of Qwen3.5 left out": Case(
+        model(base=g.qwen35, **{"qwen35.rope.freq_base": None}), trap="rope-base"
+    ),
+    "rope base of Qwen3.5 too small": Case(
+        model(base=g.qwen35moe, **{"qwen35moe.rope.freq_base": 10000.0}), trap="rope-base"
+    ),
+    "control tokens beyond the vocabulary": Case(
+        model(**{"qwen3.control_token_ids": [259, 9999]}), trap="control-ids"
+    ),
+    "control tokens as texts": Case(
+        model(**{"qwen3.control_token_ids": ["<tool_call>"]}), trap="control-ids"
+    ),
+    "control tokens": Case(model(**{"qwen3.control_token_ids": [259, 260]})),
     # what does not load
     "truncated": Case(cut(model(), 1), trap="truncated", loads=False),
     "half of it": Case(cut(model(), 3_000_000), trap="truncated", loads=False),
@@ -549,7 +562,7 @@ def test_every_trap_is_in_the_reference() -> None:
     import qbuild.modelfile
 
     root = Path(__file__).parents[3]
-    names = ("traps", "demands", "projector_traps", "pair")
+    names = ("traps", "demands", "projector_traps", "pair", "promises")
     folder = Path(qbuild.modelfile.__file__).parent
     code = "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in names)
     page = (root / "docs" / "reference" / "model.md").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qbuild.recipe.model import Recipe
+from qbuild.toolchains.crt import Redistributable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,19 +130,6 @@ class CudaFacts:
     driver: str
     proofs: tuple[str, ...]
     gpus: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Redistributable:
-    """What a /MD build needs of Microsoft's redistributable.
-
-    Args:
-        dlls: Names, as imported.
-        version: Lowest version that serves: that of the newest toolset that linked a file.
-    """
-
-    dlls: tuple[str, ...]
-    version: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -223,7 +223,7 @@ def deliver(
     Raises:
         StoreError: The folder cannot be written.
     """
-    from qbuild.steps.bundle import host_tools
+    from qbuild.steps.bundle_facts import host_tools
     from qbuild.store import write_atomically
     from qbuild.verify.verdict import to_json
 

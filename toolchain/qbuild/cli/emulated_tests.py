@@ -45,17 +45,13 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     def builder(*, device_code: bool) -> Builder:
         plan = plans.make_plan(
-            recipe,
-            lock,
-            host=key,
-            patches_root=patches,
-            tests=emulator.test_targets(),
-            device_code=device_code,
-        )
+            recipe, lock, host=key, patches_root=patches,
+            tests=emulator.test_targets(), device_code=device_code,
+        )  # fmt: skip
         return Builder(plan, home, reporter, build_options(args))
 
     with home.in_use():
-        kernels = emulator.kernels(builder(device_code=True))
+        kernels = emulator.kernels(builder(device_code=True), checks=args.check)
         programs = emulator.tests(builder(device_code=False))
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(name)
@@ -63,26 +59,22 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             result = _run(args, folder, gpu, reporter)
     ran = report.read(result["report"])
     covered, every = emulator.coverage(kernels, [(row.unit, row.kernel) for row in ran])
+    told = ("cases", "failed", "not_supported", "seconds")
     summary = {
         "gpu": gpu.name,
         "emulated": True,
         "validated": False,
-        "cases": result["cases"],
-        "failed": result["failed"],
-        "not_supported": result["not_supported"],
         "kernels_ran": covered,
         "kernels": every,
-        "seconds": result["seconds"],
         "shuffle": args.shuffle,
+        "checked": args.check,
+        "findings": result["findings"],
+        **{key: result[key] for key in told},
     }
     if args.json:
         print_json(summary)
     else:
-        print(
-            f"emulated {gpu.name}: {result['cases']} cases, {len(result['failed'])} wrong, "
-            f"{result['not_supported']} not supported; {covered} of {every} kernels ran, "
-            f"{result['seconds']:.0f} s"
-        )
+        _tell(summary)
     if result["failed"] or result["status"]:
         first = result["failed"][0] if result["failed"] else f"exit code {result['status']}"
         raise CompileError(
@@ -91,6 +83,16 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             where=f"full log: {result['log']}",
         )
     return 0
+
+
+def _tell(summary: Mapping[str, Any]) -> None:
+    print(
+        f"emulated {summary['gpu']}: {summary['cases']} cases, {len(summary['failed'])} wrong, "
+        f"{summary['not_supported']} not supported; {summary['kernels_ran']} of "
+        f"{summary['kernels']} kernels ran, {summary['seconds']:.0f} s"
+    )
+    for finding in summary["findings"]:
+        print(f"  {finding}")
 
 
 def _run(
@@ -110,6 +112,7 @@ def _run(
         "QBUILD_EMULATOR_SHUFFLE": str(args.shuffle),
     }
     failed: list[str] = []
+    findings: list[str] = []
     cases = absent = 0
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as out, reporter.task("test-backend-ops") as task:
@@ -120,6 +123,8 @@ def _run(
         assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
+            if line.startswith("emulated GPU: "):
+                findings.append(line.removeprefix("emulated GPU: ").strip())
             match = _CASE.match(re.sub(r"\x1b\[[0-9;]*m", "", line))
             if match is None:
                 continue
@@ -135,6 +140,7 @@ def _run(
     return {
         "cases": cases,
         "failed": failed,
+        "findings": list(dict.fromkeys(findings)),
         "not_supported": absent,
         "status": status,
         "report": text,

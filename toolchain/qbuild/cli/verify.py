@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qbuild.cli.common import existing_zip, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import UsageError, VerifyError
+
+if TYPE_CHECKING:
+    from qbuild.verify.verdict import Check
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
@@ -75,9 +79,9 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         from qbuild.verify.emulate import emulate_zip
 
         models = [Path(name).absolute() for name in args.model]
-        verdict = verdict.with_checks(
-            emulate_zip(path, emulated, home=store(args), models=models, reporter=reporter)
-        )
+        found = emulate_zip(path, emulated, home=store(args), models=models, reporter=reporter)
+        verdict = verdict.with_checks(found)
+        _keep(path, found, verdict.sha256)
     elif emulated:
         reporter.warn("a zip that is refused is not run on the emulated GPU")
     sound = all(check.id != "archive" for check in verdict.failed)
@@ -90,6 +94,25 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
 
             print("\n" + sizes.render(sizes.costs(path)))
     return 0 if verdict.ok else VerifyError.exit_code
+
+
+def _keep(path: Path, found: tuple[Check, ...], sha256: str) -> None:
+    """Put what the emulated GPU showed into the verdict beside the zip, where there is one.
+
+    The zip itself says nothing of it: a run must not change what it ran.
+    """
+    from qbuild.store import write_atomically
+    from qbuild.verify.verdict import from_json, to_json
+
+    kept = path.with_name(path.name + ".verdict.json")
+    if not kept.is_file():
+        return
+    before = from_json(kept.read_text(encoding="utf-8"), where=str(kept))
+    if before.sha256 != sha256:
+        return  # another zip's
+    checks = tuple(check for check in before.checks if not check.id.startswith("emulated."))
+    verdict = dataclasses.replace(before, checks=(*checks, *found))
+    write_atomically(kept, to_json(verdict).encode("utf-8"))
 
 
 def _folder(args: argparse.Namespace, reporter: Reporter) -> int:

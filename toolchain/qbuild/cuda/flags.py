@@ -61,6 +61,11 @@ MATH: Final = (
 """nvcc's ``-use_fast_math`` in clang's words. Never ``-ffast-math`` or ``-ffinite-math-only``:
 ggml-cuda uses INFINITY and isinf. The cuda-clang series says the same to CMake."""
 
+ALIASING: Final = ("-Xarch_device", "-fno-strict-aliasing")
+"""nvcc's device code knows no strict aliasing, and ggml relies on that: ``ggml_cuda_memcpy_1``
+reads an array of half2 as int. With it clang turned zeros of flash attention into undefined
+values; the emulated GPU found that. The cuda-clang series says the same to CMake."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
@@ -172,6 +177,7 @@ def device_flags(archs: Sequence[CudaArch]) -> list[str]:
         "-compress-all",
         *arch_flags(archs),
         *MATH,
+        *ALIASING,
         "-fuse-cuid=none",
     ]
 

@@ -15,9 +15,9 @@ from typing import Final
 
 _NUMBER: Final = re.compile(
     r"""(?<![\w.])(?:
-        0x(?:f{8})?(?P<hex>[c8][0-9a-f]{7})(?![0-9a-f])
+        0x(?:f{8})?(?P<hex>[c8e][0-9a-f]{7})(?![0-9a-f])
       | (?P<dec>-?[0-9]{9,20})(?![\w])
-    )|\b(?:code|status|exception|error)\b[\s:=(]{0,3}(?P<bare>[c8][0-9a-f]{7})(?![0-9a-f])""",
+    )|\b(?:code|status|exception|error)\b[\s:=(]{0,3}(?P<bare>[c8e][0-9a-f]{7})(?![0-9a-f])""",
     re.VERBOSE | re.IGNORECASE,
 )
 _WIN32: Final = re.compile(

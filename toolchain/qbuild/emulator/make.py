@@ -61,13 +61,20 @@ class Kit:
             "ZIG_LOCAL_CACHE_DIR": cache,
         }
 
-    def cc(self) -> list[str]:
+    def compiler(self) -> list[str]:
         """Return the C compiler with the flags that all of our C is compiled with."""
         return [
             str(self.zig), "cc", "-target", _TRIPLE[self.target], f"-mcpu={_CPU}", "-std=gnu11",
             "-O2", "-g0", "-fno-strict-aliasing", "-fno-math-errno", "-fno-sanitize=all",
-            *(("-fPIC",) if self.target == "linux" else ()),
+            *(("-fPIC",) if self.target == "linux" else ()), "-c",
         ]  # fmt: skip
+
+    def linker(self) -> list[str]:
+        """Return the command that links a library.
+
+        No word of the CPU here: zig would make the whole C runtime once more for it.
+        """
+        return [str(self.zig), "cc", "-target", _TRIPLE[self.target], "-shared", "-s"]
 
 
 def sources() -> Path:
@@ -77,7 +84,7 @@ def sources() -> Path:
 
 def intrinsics_command(kit: Kit, dest: Path) -> list[str]:
     """Return the command that compiles the intrinsics to bitcode."""
-    return [*kit.cc(), "-emit-llvm", "-c", str(sources() / "intrinsics.c"), "-o", str(dest)]
+    return [*kit.compiler(), "-emit-llvm", str(sources() / "intrinsics.c"), "-o", str(dest)]
 
 
 def unit_command(kit: Kit, text: Path, intrinsics: Path, dest: Path) -> list[str]:
@@ -98,45 +105,58 @@ def units_header(units: Sequence[str]) -> str:
     return "".join(f"UNIT({re.sub(r'[^A-Za-z0-9_]', '_', unit)})\n" for unit in units)
 
 
-def kernels_command(kit: Kit, objects: Sequence[Path], folder: Path, dest: Path) -> list[str]:
-    """Return the command that links the library of kernels.
+def kernels_commands(
+    kit: Kit, objects: Sequence[Path], folder: Path, dest: Path
+) -> list[list[str]]:
+    """Return the commands that make the library of kernels, in order.
 
     Args:
         kit: What compiles.
         objects: The units' objects.
-        folder: Where ``units.h`` lies.
+        folder: Where ``units.h`` lies, and where objects may be put.
         dest: The library.
     """
-    source = sources()
-    return [
-        *kit.cc(), "-shared", "-s", "-I", str(folder),
-        str(source / "library.c"), str(source / "executor.c"), *map(str, objects),
-        *(("-lm",) if kit.target == "linux" else ()),
-        "-o", str(dest),
-    ]  # fmt: skip
+    commands = []
+    own = []
+    for name in ("library", "executor"):
+        own.append(str(folder / f"{name}.o"))
+        source = str(sources() / f"{name}.c")
+        commands.append([*kit.compiler(), "-I", str(folder), source, "-o", own[-1]])
+    math = ("-lm",) if kit.target == "linux" else ()
+    commands.append([*kit.linker(), *own, *map(str, objects), *math, "-o", str(dest)])
+    return commands
 
 
-def runtime_commands(kit: Kit, folder: Path) -> dict[str, list[str]]:
-    """Return file name → command, for everything that stands where NVIDIA's libraries would."""
-    source = sources()
-    system = kit.target
+def runtime_commands(kit: Kit, folder: Path, scratch: Path) -> list[list[str]]:
+    """Return the commands that make everything that stands where NVIDIA's libraries would.
 
-    def library(name: str, files: Sequence[str], nodes: str) -> list[str]:
-        command = [*kit.cc(), "-shared", "-s", "-isystem", str(kit.headers)]
-        command += [str(source / file) for file in files]
-        if system == "linux":
-            command += [f"-Wl,-soname,{name}", "-ldl", "-lpthread", "-lm"]
-            if nodes:
-                command.append(f"-Wl,--version-script={source / nodes}")
-        return [*command, "-o", str(folder / name)]
-
-    return {
-        RUNTIME[system]: library(
-            RUNTIME[system], ("runtime.c", "modules.c", "device.c"), "cudart.map"
-        ),
-        CUBLAS[system]: library(CUBLAS[system], ("cublas.c",), "cublas.map"),
-        DRIVER[system]: library(DRIVER[system], ("driver.c",), ""),
-    }
+    Args:
+        kit: What compiles.
+        folder: Where the libraries go.
+        scratch: Where objects may be put.
+    """
+    libraries = (
+        (RUNTIME, ("runtime", "modules", "device"), "cudart.map"),
+        (CUBLAS, ("cublas",), "cublas.map"),
+        (DRIVER, ("driver",), ""),
+    )
+    commands: list[list[str]] = []
+    for names, parts, nodes in libraries:
+        name = names[kit.target]
+        objects = [str(scratch / f"{part}.o") for part in parts]
+        for part, made in zip(parts, objects, strict=True):
+            source = str(sources() / f"{part}.c")
+            headers = ["-isystem", str(kit.headers)]
+            commands.append([*kit.compiler(), *headers, source, "-o", made])
+        link = [*kit.linker(), *objects]
+        if kit.target == "linux":
+            link += [f"-Wl,-soname,{name}", "-ldl", "-lpthread", "-lm"]
+            link += [f"-Wl,--version-script={sources() / nodes}"] if nodes else []
+        else:
+            # zig would put an import library beside it, in the folder that is handed over.
+            link.append(f"-Wl,--out-implib={scratch / name}.lib")
+        commands.append([*link, "-o", str(folder / name)])
+    return commands
 
 
 def run(command: Sequence[str], kit: Kit, *, cwd: Path, what: str) -> None:
@@ -157,7 +177,18 @@ def run(command: Sequence[str], kit: Kit, *, cwd: Path, what: str) -> None:
         )
 
 
-def write_index(library: Path, fat_binaries: Mapping[str, Sequence[str]]) -> None:
-    """Write which fat binaries (sha256, hex) each unit of a library of kernels stands for."""
+def write_index(
+    library: Path,
+    fat_binaries: Mapping[str, Sequence[str]],
+    used: Mapping[str, tuple[int, int]],
+) -> None:
+    """Write what is known of machine code beside a library of kernels.
+
+    Args:
+        library: The library.
+        fat_binaries: Unit → sha256 (hex) of the fat binaries that it stands for.
+        used: Kernel → registers and bytes of stack per thread, as ptxas gave them out.
+    """
     lines = [f"unit {unit} {sha}\n" for unit, shas in sorted(fat_binaries.items()) for sha in shas]
+    lines += [f"kernel {regs} {frame} {name}\n" for name, (regs, frame) in sorted(used.items())]
     library.with_name(library.name + ".index").write_text("".join(lines), encoding="ascii")

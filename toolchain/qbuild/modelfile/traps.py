@@ -10,6 +10,7 @@ from qbuild.modelfile.demands import loader_traps
 from qbuild.modelfile.header import Header, List
 from qbuild.modelfile.parts import Model, unfinished
 from qbuild.modelfile.projector import is_projector, projector_kind
+from qbuild.modelfile.promises import key_traps
 from qbuild.modelfile.quant import Quant, disagrees
 from qbuild.modelfile.shape import Shape
 from qbuild.modelfile.tables import table
@@ -118,6 +119,7 @@ def model_traps(model: Model, shape: Shape, quant: Quant, chat: Chat) -> Iterato
             fix="--spec-type draft-mtp does not work with it: get a conversion that kept them",
         )
     yield from _tokenizer_traps(model.head, chat)
+    yield from key_traps(model.head, shape)
     unread = list(_template_traps(model.head))  # an encoder's stops the server, too
     yield from unread
     if shape.remembers and shape.vocabulary and not unread:

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from qbuild import bounds, resources, toml
-from qbuild.errors import RecipeError, UsageError
+from qbuild.cuda.arch import parse_archs
+from qbuild.cuda.flags import check_kv_types
+from qbuild.cuda.table import parse_version
+from qbuild.errors import QbuildError, RecipeError, UsageError
 from qbuild.recipe import isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
@@ -346,10 +349,6 @@ def _check_cuda(recipe: Recipe) -> None:
                 raise KeyProblem(("bundle", key), "is about CUDA, and cuda.architectures is empty")
         return
     _check_cublas(recipe)
-    from qbuild.cuda.arch import parse_archs
-    from qbuild.cuda.flags import check_kv_types
-    from qbuild.cuda.table import parse_version
-    from qbuild.errors import QbuildError
 
     if not compiles_cuda:
         raise KeyProblem(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild.binary import cubin, fatbin
 from qbuild.emulator import make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
 from qbuild.emulator.table import table
@@ -81,8 +82,12 @@ def code_digest() -> str:
     return digest_of_files([*own, data_dir() / TABLE_FILE, *sorted(package.glob("*.py"))])
 
 
-def kernels_step(plan: Plan) -> Step:
+def kernels_step(plan: Plan, *, checks: bool = False) -> Step:
     """Return the step that makes a recipe's library of kernels and the runtime beside it.
+
+    Args:
+        plan: The recipe's plan.
+        checks: Let every access to memory be checked: memcheck and races.
 
     Raises:
         ToolchainError: The recipe has no CUDA kernels that clang compiles.
@@ -101,16 +106,17 @@ def kernels_step(plan: Plan) -> Step:
         "layout": configured["layout"],
         "cache": {k: v for k, v in configured["cache"].items() if "UI" not in k},
         "code": code_digest(),
+        **({"checks": True} if checks else {}),
     }
     return _step(KERNELS, inputs, "emulated kernels")
 
 
-def kernels(builder: Builder) -> Entry:
+def kernels(builder: Builder, *, checks: bool = False) -> Entry:
     """Return the library of kernels (``files/``) of a builder's plan, made when it is missing."""
-    step = kernels_step(builder.plan)
+    step = kernels_step(builder.plan, checks=checks)
     return ensure(
         step,
-        lambda dest: _make_kernels(builder, dest),
+        lambda dest: _make_kernels(builder, dest, checks),
         builder.store,
         builder.reporter,
         builder.record,
@@ -142,7 +148,7 @@ def _configured(builder: Builder) -> Iterator[Work]:
         builder.store.discard(folder)
 
 
-def _make_kernels(builder: Builder, dest: Path) -> Mapping[str, Any]:
+def _make_kernels(builder: Builder, dest: Path, checks: bool) -> Mapping[str, Any]:
     kit = kit_of(builder)
     files = dest / "files"
     files.mkdir(parents=True)
@@ -155,17 +161,16 @@ def _make_kernels(builder: Builder, dest: Path) -> Mapping[str, Any]:
         with builder.reporter.task("emulated kernels", total=len(units)) as task:
             for done, unit in enumerate(units):
                 task.update(done=done, note=unit.name)
-                made[unit.name] = _unit(builder, kit, unit, work, source)
+                made[unit.name] = _unit(builder, kit, unit, work, source, checks)
             task.update(done=len(units))
     names = [name for name in made if made[name].facts["kernels"]]
     (scratch / "units.h").write_text(make.units_header(names), encoding="ascii")
     library = files / make.KERNELS[kit.target]
     objects = [made[name].path / "unit.o" for name in names]
-    make.run(
-        make.kernels_command(kit, objects, scratch, library), kit, cwd=scratch, what=library.name
-    )
-    for name, command in make.runtime_commands(kit, files).items():
-        make.run(command, kit, cwd=scratch, what=name)
+    commands = make.kernels_commands(kit, objects, scratch, library)
+    commands += make.runtime_commands(kit, files, scratch)
+    for command in commands:
+        make.run(command, kit, cwd=scratch, what=Path(command[-1]).name)
     remove_tree(scratch)
     return {
         "target": kit.target,
@@ -219,7 +224,9 @@ def _source_digest(src: Path) -> str:
     return digest.hexdigest()
 
 
-def _unit(builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str) -> Entry:
+def _unit(
+    builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str, checks: bool
+) -> Entry:
     """Return a unit's object for the host, from its IR."""
     plan, folder = builder.plan, str(work.folder)
     plain = [word.replace(folder, "@work@") for word in unit.command]
@@ -244,12 +251,15 @@ def _unit(builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str) 
             make.sources() / "intrinsics.c",
             data_dir() / TABLE_FILE,
             Path(retarget.__file__),
+            Path(retarget.__file__).with_name("checked.py"),
         ]
     )
-    made = {"ir": ir.key, "code": code, "target": kit.target, "format": make.FORMAT}
+    made: dict[str, Any] = {"ir": ir.key, "code": code, "target": kit.target, "format": make.FORMAT}
+    if checks:
+        made["checks"] = True
     return ensure(
         _step(UNIT, made, f"kernels of {unit.name}"),
-        lambda dest: _make_unit(kit, unit.name, ir.path, dest),
+        lambda dest: _make_unit(kit, unit.name, ir.path, dest, checks),
         builder.store,
         builder.reporter,
         builder.record,
@@ -274,9 +284,9 @@ def _make_ir(unit: Unit, work: Work, dest: Path) -> Mapping[str, Any]:
     return {"unit": unit.name}
 
 
-def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path) -> Mapping[str, Any]:
+def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path, checks: bool) -> Mapping[str, Any]:
     text = gzip.decompress((ir / "unit.ll.gz").read_bytes()).decode("utf-8")
-    made = retarget.retarget(text, name, table())
+    made = retarget.retarget(text, name, table(), checks=checks)
     rewritten, intrinsics = dest / "unit.ll", dest / make.INTRINSICS
     rewritten.write_text(made.text, encoding="utf-8")
     make.run(make.intrinsics_command(kit, intrinsics), kit, cwd=dest, what="intrinsics.c")
@@ -310,8 +320,6 @@ def tie(builder: Builder, made: Entry) -> Entry:
     Raises:
         CompileError: A fat binary of the bundle has no unit.
     """
-    from qbuild.binary import fatbin
-
     name = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}[builder.plan.recipe.target.os]
     library = next(iter(sorted(builder.result("stage").path.rglob(name))), None)
     if library is None:
@@ -319,8 +327,11 @@ def tie(builder: Builder, made: Entry) -> Entry:
     data = library.read_bytes()
     digests = fatbin.container_digests(data)
     held: dict[int, frozenset[str]] = {}
+    used: dict[str, cubin.Usage] = {}
     for entry in fatbin.read_fatbin_data(data).entries:
         names = fatbin.kernels(data, entry)
+        code = fatbin.payload(data, entry) if entry.kind == "cubin" else None
+        used |= cubin.usage(code) if code else {}
         held[entry.container] = held.get(entry.container, frozenset()) | frozenset(names or ())
     units = {frozenset(names): unit for unit, names in made.facts["units"].items()}
     tied: dict[str, str] = {}
@@ -340,7 +351,9 @@ def tie(builder: Builder, made: Entry) -> Entry:
         by_unit: dict[str, list[str]] = {}
         for digest, unit in tied.items():
             by_unit.setdefault(unit, []).append(digest)
-        make.write_index(dest / make.KERNELS[builder.plan.recipe.target.os], by_unit)
+        registers = {name: (each.registers, each.frame) for name, each in used.items()}
+        library = dest / make.KERNELS[builder.plan.recipe.target.os]
+        make.write_index(library, by_unit, registers)
         return {"fat_binaries": tied, "kernels": made.key, "units": made.facts["units"]}
 
     return ensure(step, make_index, builder.store, builder.reporter, builder.record)

@@ -35,6 +35,8 @@ git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am -
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\nvcuda\0001-ggml-cuda-find-the-driver-at-run-time.patch"
 if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0001-flash-attention-writes-no-quants-over-its-scales.patch"
+if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\own-blas\0001-ggml-cuda-matrix-products-without-cublas.patch"
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"

@@ -13,6 +13,7 @@ from typing import Any
 
 from qbuild import resources
 from qbuild.cuda import table
+from qbuild.doctor.checks_cuda import capability_of
 from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
 from qbuild.doctor.machine_facts import Facts, GpuFacts, Level
 from qbuild.errors import QbuildError
@@ -196,7 +197,7 @@ def _nvidia(card: GpuFacts) -> bool:
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
     """Return whether a card can be used, and if not, why."""
-    from qbuild.doctor.checks_cuda import capability_of, own_build, without_recipe
+    from qbuild.doctor.checks_cuda import own_build, without_recipe
 
     text = capability_of(card)
     capability = None
