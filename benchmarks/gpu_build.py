@@ -19,7 +19,7 @@ from qbuild.errors import QbuildError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.builder import Builder
-from qbuild.steps.bundle import cuda_compiler
+from qbuild.steps.bundle_facts import cuda_compiler
 from qbuild.steps.captured import capture
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import make_plan

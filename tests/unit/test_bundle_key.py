@@ -26,8 +26,8 @@ from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import Lock, load_lock
 from qbuild.recipe.model import Recipe
 from qbuild.steps import written_by
-from qbuild.steps.bundle import write_bundle
 from qbuild.steps.plan import Plan, make_plan
+from qbuild.steps.write_bundle import write_bundle
 from qbuild.store import Entry
 from support.bundles import source_tree, write_tree, zig_wheel
 from support.report_zips import fat_elf, linux_files

@@ -229,3 +229,32 @@ def test_an_empty_pin_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_sound_lockfile_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lock", "--offline"]) == 0
     assert "pins, sound" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["--facts", "x.json", "detect"], "detect"),
+        (["--facts", "x.json", "plan", "avx2"], "plan"),
+        (["--zip-a", "a.zip", "list"], "build"),
+        (["--log", "detect", "doctor"], "doctor"),
+        (["--store", "detect", "list"], "list"),
+        (["--recipe", "list"], "build"),
+        (["--recipe=avx2", "verify"], "verify"),
+        (["avx2", "--jobs", "2"], "build"),
+        ([], "build"),
+    ],
+)
+def test_the_command_may_stand_behind_its_own_options(words: list[str], command: str) -> None:
+    """`qbuild --facts x.json detect` once took x.json for a recipe: a second list of options."""
+    from qbuild.cli.main import _command_in
+
+    assert (_command_in(words) or "build") == command
+
+
+def test_options_with_values_come_from_the_commands_themselves() -> None:
+    from qbuild.cli.main import COMMANDS, _with_value
+
+    for command in COMMANDS:
+        assert {"--store", "--lockfile", "--patches"} <= _with_value(command)
+        assert not {"--json", "-q", "--quiet", "--debug"} & _with_value(command)

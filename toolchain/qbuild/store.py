@@ -67,7 +67,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise _disk_error(error, path) from error
+        raise disk_error(error, path) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Store:
             return None
         except OSError as error:
             if not path.is_dir():  # no entry is damaged: the store itself is no folder
-                raise _disk_error(error, path) from error
+                raise disk_error(error, path) from error
             return Entry(kind=kind, key=key, path=path, inputs={}, files={}, facts={})
         except (ValueError, KeyError, TypeError, RecursionError):
             return Entry(kind=kind, key=key, path=path, inputs={}, files={}, facts={})
@@ -248,7 +248,7 @@ class Store:
             grave.parent.mkdir(parents=True, exist_ok=True)
             held.rename(path, grave)
         except OSError as error:
-            raise _disk_error(error, path) from error
+            raise disk_error(error, path) from error
 
     def put(
         self,
@@ -281,7 +281,7 @@ class Store:
             held.rename(aside, target)
         except OSError as error:
             remove_tree(aside)
-            raise _disk_error(error, target) from error
+            raise disk_error(error, target) from error
         except BaseException:
             remove_tree(aside)
             raise
@@ -307,7 +307,7 @@ class Store:
                 reporter.say(f"{kind}: another qbuild is on this very step; waiting for its result")
                 lock.acquire()
         except OSError as error:
-            raise _disk_error(error, path) from error
+            raise disk_error(error, path) from error
         try:
             yield
         finally:
@@ -334,7 +334,7 @@ class Store:
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 yield  # a store on a read-only disk can be used, and nobody can prune it
                 return
-            raise _disk_error(error, path) from error
+            raise disk_error(error, path) from error
         try:
             yield
         finally:
@@ -369,7 +369,7 @@ class Store:
                         path.unlink()  # a killed run's
                 yield
         except OSError as error:
-            raise _disk_error(error, folder) from error
+            raise disk_error(error, folder) from error
 
     def clean_tmp(self, *, older_than_s: float = 6 * 3600) -> None:
         """Remove what killed runs left half-written.
@@ -504,11 +504,12 @@ def _describe(path: Path) -> dict[str, Any]:
     }
 
 
-def _disk_error(error: OSError, path: Path) -> StoreError:
+def disk_error(error: OSError, path: Path) -> StoreError:
+    """Return a failing disk as the store's error: what is wrong, where, and what to do."""
     if error.errno == errno.ENOSPC:
         return StoreError(
             "the disk is full",
-            where=str(path),
+            where=str(error.filename or path),
             fix="free some space (`qbuild cache prune` frees the store's) and run again: "
             "finished steps are kept",
         )

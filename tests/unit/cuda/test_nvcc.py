@@ -14,7 +14,7 @@ from qbuild.cuda.toolkit import HostCompiler, Machine, Toolkit
 from qbuild.errors import ToolchainError
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
-from qbuild.steps.bundle import cuda_compiler
+from qbuild.steps.bundle_facts import cuda_compiler
 from qbuild.steps.captured import capture
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.toolchains.base import Context, Place, WorkTree

@@ -8,11 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
-from elftools.elf.sections import NoteSection, SymbolTableSection
-
 from qbuild.binary.image import (
     MAX_SECTIONS,
     Buffer,
@@ -117,6 +112,8 @@ def _read(data: Buffer) -> ElfImage:
         raise BinaryError("not an ELF file")
     if data[4:6] != b"\x02\x01":
         raise BinaryError("not a 64-bit little-endian ELF file")
+    from elftools.elf.elffile import ELFFile
+
     elf: Any = ELFFile(Metered(data))
     if elf.num_sections() > MAX_SECTIONS or elf.num_segments() > MAX_SECTIONS:
         raise BinaryError(f"{elf.num_sections()} sections, {elf.num_segments()} segments")
@@ -180,6 +177,8 @@ def _sections_tell_the_truth(elf: Any, sections: Sequence[Section]) -> None:
     Raises:
         BinaryError: The dynamic table, or a part of what is mapped executable, is no section.
     """
+    from elftools.elf.dynamic import DynamicSection
+
     tables = {int(s["sh_offset"]) for s in elf.iter_sections() if isinstance(s, DynamicSection)}
     code = sorted((s.offset, s.offset + s.size) for s in sections if s.executable and s.size)
     for segment in elf.iter_segments():
@@ -198,6 +197,8 @@ def _sections_tell_the_truth(elf: Any, sections: Sequence[Section]) -> None:
 
 
 def _dynamic(elf: Any) -> dict[str, Any]:
+    from elftools.elf.dynamic import DynamicSection
+
     found: dict[str, Any] = {
         "soname": None, "needed": [], "rpath": [], "runpath": [], "flags_1": 0,
     }  # fmt: skip
@@ -219,6 +220,8 @@ def _dynamic(elf: Any) -> dict[str, Any]:
 
 
 def _versions(elf: Any) -> dict[str, tuple[str, ...]]:
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
     found: dict[str, tuple[str, ...]] = {}
     for section in elf.iter_sections():
         if isinstance(section, GNUVerNeedSection):
@@ -260,6 +263,9 @@ def _sections(elf: Any, file_size: int) -> Iterator[Section]:
 
 def _symbols(elf: Any) -> tuple[list[Symbol], list[str], list[str]]:
     """Return defined, (strongly) undefined, and undefined unversioned dynamic symbols."""
+    from elftools.elf.gnuversions import GNUVerSymSection
+    from elftools.elf.sections import SymbolTableSection
+
     defined, undefined, unversioned = [], [], []
     numbers = next((s for s in elf.iter_sections() if isinstance(s, GNUVerSymSection)), None)
     for section in elf.iter_sections():
@@ -285,6 +291,8 @@ def _symbols(elf: Any) -> tuple[list[Symbol], list[str], list[str]]:
 
 
 def _build_id(elf: Any) -> str | None:
+    from elftools.elf.sections import NoteSection
+
     for section in elf.iter_sections():
         if isinstance(section, NoteSection):
             for note in section.iter_notes():

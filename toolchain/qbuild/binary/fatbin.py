@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from elftools.elf.elffile import ELFFile
-
 from qbuild.binary.image import (
     MAX_SECTIONS,
     Buffer,
@@ -169,6 +167,8 @@ def _sections(data: Buffer) -> Iterator[tuple[str, int, int]]:
         for section in read_pe_data(data).sections:
             yield section.name, section.offset, section.size
     elif data[:4] == b"\x7fELF":
+        from elftools.elf.elffile import ELFFile
+
         elf = ELFFile(Metered(data))
         if elf.num_sections() > MAX_SECTIONS:
             raise BinaryError(f"{elf.num_sections()} sections")
@@ -358,6 +358,8 @@ def _ptx_kernels(code: bytes) -> Iterator[str]:
 
 
 def _cubin_kernels(code: bytes) -> Sequence[str]:
+    from elftools.elf.elffile import ELFFile
+
     elf = ELFFile(Metered(code))
     if elf["e_machine"] not in {_EM_CUDA, "EM_CUDA"}:
         raise BinaryError(f"a cubin for machine {elf['e_machine']}")

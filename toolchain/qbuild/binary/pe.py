@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import pefile
-
 from qbuild.binary import pe_tables
 from qbuild.binary.image import (
     Buffer,
@@ -168,6 +166,8 @@ def read_pe_data(data: Buffer) -> PeImage:
 def _read(data: Buffer) -> PeImage:
     if data[:2] != b"MZ":
         raise BinaryError("not a PE file: it does not start with MZ")
+    import pefile  # 100 ms that most commands need not wait for
+
     pe = pefile.PE(data=data, fast_load=True)  # headers and sections only
     optional, header = pe.OPTIONAL_HEADER, pe.FILE_HEADER
     wide = optional.Magic == 0x20B

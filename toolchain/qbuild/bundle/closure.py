@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from qbuild import resources
+from qbuild.binary.elf import ElfImage as Elf
+from qbuild.binary.pe import PeImage, classify_crt
 
 if TYPE_CHECKING:
     from qbuild.binary.elf import ElfImage
@@ -124,8 +126,6 @@ def resolve(
         table: What the system brings.
         runtime_loaded: Names of files that are loaded by name at run time.
     """
-    from qbuild.binary.pe import PeImage
-
     windows = target_os == "windows"
     by_key = {_fold(name, windows): name for name in files}
     needs: dict[str, tuple[Need, ...]] = {}
@@ -171,8 +171,6 @@ def _fold(name: str, windows: bool) -> str:
 
 
 def _is_library(image: PeImage | ElfImage) -> bool:
-    from qbuild.binary.pe import PeImage
-
     return image.is_dll if isinstance(image, PeImage) else image.kind == "so"
 
 
@@ -184,8 +182,6 @@ def _pe(
     table: SystemTable,
     problems: list[Problem],
 ) -> tuple[Need, ...]:
-    from qbuild.binary.pe import PeImage, classify_crt
-
     wanted: dict[str, tuple[set[str], bool]] = {}
     for entry in image.imports:
         symbols, delay = wanted.get(entry.dll, (set(), True))
@@ -305,8 +301,6 @@ def _elf_symbols(
     ELF symbols are not tied to a library. When every library it needs is in the bundle or glibc,
     those that no file of the bundle exports must carry a glibc version, or they are missing.
     """
-    from qbuild.binary.elf import ElfImage as Elf
-
     if any(need.where in ("missing", "driver") for need in needs):
         return
     offered = {

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from qbuild.binary.elf import read_elf
 from qbuild.binary.fatbin import FatReport, read_fatbin
+from qbuild.binary.pe import read_pe
 from qbuild.bundle.facts import CudaFacts
 from qbuild.cuda import device_code, runtime
 from qbuild.cuda.arch import parse_archs
@@ -65,14 +67,7 @@ def prove(
     target = recipe.target.os
     archs = parse_archs(recipe.cuda.architectures)
     name = BACKENDS[target]
-    path = next((f for f in (stage / "bin" / name, stage / "lib" / name) if f.is_file()), None)
-    if path is None:
-        raise BundleError(
-            f"the build made no {name}",
-            where=recipe.name,
-            fix="this is a fault of the recipe or of qbuild: look into the build log",
-        )
-    backend = read_backend(path, provided)
+    backend = read_backend(_backend_file(recipe, stage, name), provided)
     device_code.check_archs(backend.report, archs, where=name)
     # The bundled runtime decides which driver is needed; without one the toolkit does.
     toolkit = minor(versions[_RUNTIME_WHEEL]) if _RUNTIME_WHEEL in versions else toolkit
@@ -106,6 +101,17 @@ def prove(
     )
 
 
+def _backend_file(recipe: Recipe, stage: Path, name: str) -> Path:
+    for path in (stage / "bin" / name, stage / "lib" / name):
+        if path.is_file():
+            return path
+    raise BundleError(
+        f"the build made no {name}",
+        where=recipe.name,
+        fix="this is a fault of the recipe or of qbuild: look into the build log",
+    )
+
+
 def running(report: FatReport) -> tuple[tuple[str, str], ...]:
     """Return the generations that run a file's device code, and how."""
     none = device_code.WORDS["none"]
@@ -119,15 +125,11 @@ def read_backend(path: Path, provided: Mapping[str, Path]) -> Backend:
     """
     symbols: set[str] = set()
     if path.suffix == ".dll":
-        from qbuild.binary.pe import read_pe
-
         names = {name.lower() for name in provided}
         for entry in read_pe(path).imports:
             if entry.dll.lower() in names:
                 symbols |= set(entry.symbols)
     else:
-        from qbuild.binary.elf import read_elf
-
         prefixes = tuple(
             prefix
             for library, own in _PREFIXES.items()
@@ -146,7 +148,6 @@ def read_library(path: Path) -> Library:
     """Read one of NVIDIA's libraries: what it exports, and its device code."""
     if path.suffix == ".dll":
         return runtime.read_dll(path)
-    from qbuild.binary.elf import read_elf
 
     exports = read_elf(path).exports
     return runtime.library(path.name, path.stat().st_size, exports, read_fatbin(path))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qbuild.recipe.model import Recipe
+from qbuild.recipe.rebuild import label
+from qbuild.toolchains.crt import Redistributable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,19 +134,6 @@ class CudaFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Redistributable:
-    """What a /MD build needs of Microsoft's redistributable.
-
-    Args:
-        dlls: Names, as imported.
-        version: Lowest version that serves: that of the newest toolset that linked a file.
-    """
-
-    dlls: tuple[str, ...]
-    version: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class BundleFacts:
     """Everything a bundle's papers say.
 
@@ -195,7 +184,7 @@ class BundleFacts:
     def name(self) -> str:
         """Return the bundle's name: ``llama-<version>-<recipe>-<os>-<arch>``."""
         target = self.recipe.target
-        return f"llama-{self.source.label}-{self.recipe.name}-{target.os}-{target.arch}"
+        return f"llama-{self.source.label}-{label(self.recipe)}-{target.os}-{target.arch}"
 
 
 def canonical_json(data: Any) -> bytes:

@@ -16,9 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from qbuild.binary.elf import read_elf
+from qbuild.binary.pe import read_pe
 from qbuild.binary.zip_writer import ZipEntry, write_sha256, write_zip
+from qbuild.bundle import closure, provenance, readme, sbom, third_party
 from qbuild.bundle import manifest as manifests
-from qbuild.bundle import provenance, readme, sbom, third_party
 from qbuild.bundle.facts import BundleFacts
 from qbuild.bundle.manifest import ManifestFile, Role
 from qbuild.errors import BundleError
@@ -126,23 +128,48 @@ def make_bundle(
         inputs=inputs,
         files=[binary.name for binary in binaries],
     )
-    entries: list[ZipEntry] = []
-    listed: list[ManifestFile] = []
+    files = _Files()
+    for binary in binaries:
+        program = binary.role == "executable"
+        files.add(binary.name, binary.path, binary.role, program, binary.needed_by)
+    for name, text in _licence_files(found, toolchain_licences):
+        files.add(f"{LICENCES}/{name}", text, "licence")
+    for extra in extras:
+        files.add(extra.name, extra.content, extra.role, extra.executable)
+    papers = _add_papers(files, facts, found)
+    _check_no_folders(papers, (stage, source_tree, dest_dir, *toolchain_licences.values()))
+    written = write_zip(dest_dir / f"{facts.name}.zip", files.entries)
+    return BundleResult(
+        zip=written.path,
+        sha256=written.sha256,
+        size=written.size,
+        sum_file=write_sha256(written.path, written.sha256),
+        names=tuple(sorted(entry.name for entry in files.entries)),
+    )
+
+
+class _Files:
+    """What goes into the zip, as entries and as the manifest lists it."""
+
+    def __init__(self) -> None:
+        self.entries: list[ZipEntry] = []
+        self.listed: list[ManifestFile] = []
 
     def add(
+        self,
         name: str,
         source: Path | bytes,
         role: Role,
-        *,
         executable: bool = False,
         needed_by: tuple[str, ...] = (),
     ) -> None:
-        entries.append(ZipEntry(name=name, source=source, executable=executable))
+        """Add a file; all but the manifest are listed in it."""
+        self.entries.append(ZipEntry(name=name, source=source, executable=executable))
         if isinstance(source, bytes):
             size, digest = len(source), hashlib.sha256(source).hexdigest()
         else:
             size, digest = source.stat().st_size, sha256_file(source)
-        listed.append(
+        self.listed.append(
             ManifestFile(
                 path=name,
                 size=size,
@@ -153,35 +180,20 @@ def make_bundle(
             )
         )
 
-    for binary in binaries:
-        add(
-            binary.name,
-            binary.path,
-            binary.role,
-            executable=binary.role == "executable",
-            needed_by=binary.needed_by,
-        )
-    for name, text in _licence_files(found, toolchain_licences):
-        add(f"{LICENCES}/{name}", text, "licence")
-    for extra in extras:
-        add(extra.name, extra.content, extra.role, executable=extra.executable)
+
+def _add_papers(
+    files: _Files, facts: BundleFacts, found: Sequence[third_party.Found]
+) -> dict[str, bytes]:
+    """Add README, SBOM, provenance and, last, the manifest; return those that name no folder."""
     if facts.recipe.bundle.readme:
-        add(readme.FILE_NAME, readme.make_readme(facts, found), "doc")
-    papers = {sbom.FILE_NAME: sbom.sbom_json(facts, listed, found)}
-    add(sbom.FILE_NAME, papers[sbom.FILE_NAME], "sbom")
-    papers[provenance.FILE_NAME] = provenance.provenance_json(facts, listed)
-    add(provenance.FILE_NAME, papers[provenance.FILE_NAME], "provenance")
-    papers[manifests.FILE_NAME] = manifests.make_manifest(facts, tuple(listed)).to_json()
-    _check_no_folders(papers, (stage, source_tree, dest_dir, *toolchain_licences.values()))
-    entries.append(ZipEntry(name=manifests.FILE_NAME, source=papers[manifests.FILE_NAME]))
-    written = write_zip(dest_dir / f"{facts.name}.zip", entries)
-    return BundleResult(
-        zip=written.path,
-        sha256=written.sha256,
-        size=written.size,
-        sum_file=write_sha256(written.path, written.sha256),
-        names=tuple(sorted(entry.name for entry in entries)),
-    )
+        files.add(readme.FILE_NAME, readme.make_readme(facts, found), "doc")
+    papers = {sbom.FILE_NAME: sbom.sbom_json(facts, files.listed, found)}
+    files.add(sbom.FILE_NAME, papers[sbom.FILE_NAME], "sbom")
+    papers[provenance.FILE_NAME] = provenance.provenance_json(facts, files.listed)
+    files.add(provenance.FILE_NAME, papers[provenance.FILE_NAME], "provenance")
+    papers[manifests.FILE_NAME] = manifests.make_manifest(facts, tuple(files.listed)).to_json()
+    files.entries.append(ZipEntry(name=manifests.FILE_NAME, source=papers[manifests.FILE_NAME]))
+    return papers
 
 
 def _licence_files(
@@ -271,12 +283,9 @@ def _select(stage: Path, facts: BundleFacts, provided: Mapping[str, Path]) -> tu
 
 def _read(path: Path, *, windows: bool) -> _Linked:
     if windows:
-        from qbuild.binary.pe import read_pe
-
         pe = read_pe(path)
         loads = [entry.dll for entry in pe.imports] + [entry.dll for entry in pe.forwards]
         return _Linked(image=pe, soname="", loads=tuple(loads))
-    from qbuild.binary.elf import read_elf
 
     elf = read_elf(path)
     return _Linked(image=elf, soname=elf.soname or "", loads=tuple(elf.needed))
@@ -286,8 +295,6 @@ def _problems(
     images: Mapping[str, Image], facts: BundleFacts, runtime_loaded: Sequence[str]
 ) -> list[str]:
     """Return what is missing for these files to load on the target, one line each."""
-    from qbuild.bundle import closure
-
     result = closure.resolve(
         images,
         target_os=facts.recipe.target.os,

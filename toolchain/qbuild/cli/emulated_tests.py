@@ -45,13 +45,9 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     def builder(*, device_code: bool) -> Builder:
         plan = plans.make_plan(
-            recipe,
-            lock,
-            host=key,
-            patches_root=patches,
-            tests=emulator.test_targets(),
-            device_code=device_code,
-        )
+            recipe, lock, host=key, patches_root=patches,
+            tests=emulator.test_targets(), device_code=device_code,
+        )  # fmt: skip
         return Builder(plan, home, reporter, build_options(args))
 
     with home.in_use():
@@ -63,30 +59,22 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             result = _run(args, folder, gpu, reporter)
     ran = report.read(result["report"])
     covered, every = emulator.coverage(kernels, [(row.unit, row.kernel) for row in ran])
+    told = ("cases", "failed", "not_supported", "seconds")
     summary = {
         "gpu": gpu.name,
         "emulated": True,
         "validated": False,
-        "cases": result["cases"],
-        "failed": result["failed"],
-        "not_supported": result["not_supported"],
         "kernels_ran": covered,
         "kernels": every,
-        "seconds": result["seconds"],
         "shuffle": args.shuffle,
         "checked": args.check,
         "findings": result["findings"],
+        **{key: result[key] for key in told},
     }
     if args.json:
         print_json(summary)
     else:
-        print(
-            f"emulated {gpu.name}: {result['cases']} cases, {len(result['failed'])} wrong, "
-            f"{result['not_supported']} not supported; {covered} of {every} kernels ran, "
-            f"{result['seconds']:.0f} s"
-        )
-        for finding in result["findings"]:
-            print(f"  {finding}")
+        _tell(summary)
     if result["failed"] or result["status"]:
         first = result["failed"][0] if result["failed"] else f"exit code {result['status']}"
         raise CompileError(
@@ -95,6 +83,16 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             where=f"full log: {result['log']}",
         )
     return 0
+
+
+def _tell(summary: Mapping[str, Any]) -> None:
+    print(
+        f"emulated {summary['gpu']}: {summary['cases']} cases, {len(summary['failed'])} wrong, "
+        f"{summary['not_supported']} not supported; {summary['kernels_ran']} of "
+        f"{summary['kernels']} kernels ran, {summary['seconds']:.0f} s"
+    )
+    for finding in summary["findings"]:
+        print(f"  {finding}")
 
 
 def _run(

@@ -12,6 +12,7 @@ import re
 import select
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import NoReturn
 
 from qbuild import __version__
@@ -94,8 +95,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         sub = commands.add_parser(command, help=text, description=text[0].upper() + text[1:] + ".")
         if command == name:  # the others are only names in a list
             chosen = sub
-            importlib.import_module(f"qbuild.cli.{command}").configure_parser(sub)
-            add_everywhere(sub)
+            _describe(command, sub)
     args, unknown = parser.parse_known_args(words)
     if unknown:
         options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", chosen.format_help())
@@ -107,34 +107,51 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-_WITH_VALUE = frozenset(
-    {"--store", "--lockfile", "--patches", "--recipe", "--os", "--set", "--origin", "--dist"}
-    | {"-j", "--jobs", "--cuda-arch", "--gpu"}
-    | {"--remote-cache", "--remote-cache-mode", "--compile-on"}
-    | {"-j", "--jobs", "--cuda-arch", "--gpu", "--against", "-o", "--output"}
-)
+def _describe(command: str, parser: argparse.ArgumentParser) -> None:
+    """Add a command's own options and those of all commands: the one place that knows them."""
+    importlib.import_module(f"qbuild.cli.{command}").configure_parser(parser)
+    add_everywhere(parser)
 
 
-def _first_word(words: Sequence[str]) -> str | None:
-    """Return the first word that is neither an option nor an option's value."""
-    before = ""
-    for word in words:
-        if not word.startswith("-") and before not in _WITH_VALUE:
-            return word
-        before = word
-    return None
+@cache
+def _with_value(command: str) -> frozenset[str]:
+    """Return the options of a command that a value follows."""
+    parser = _Parser(add_help=False)
+    _describe(command, parser)
+    return frozenset(
+        name for action in parser._actions if action.nargs != 0 for name in action.option_strings
+    )
+
+
+def _plain(words: Sequence[str], command: str) -> list[str]:
+    """Return the words that are neither an option nor an option's value."""
+    valued = _with_value(command) if any(word.startswith("-") for word in words) else frozenset()
+    before = ["", *words]
+    return [
+        word
+        for word, last in zip(words, before, strict=False)
+        if not word.startswith("-") and last not in valued
+    ]
 
 
 def _command_in(words: Sequence[str]) -> str | None:
-    """Return the command if the first word is one."""
-    word = _first_word(words)
-    return word if word in COMMANDS else None
+    """Return the command: a command's name with nothing but its own options before it."""
+    named = [word for word in words if word in COMMANDS]
+    for index, word in enumerate(words):
+        if word not in COMMANDS or _plain(words[:index], word):
+            continue
+        last = words[index - 1] if index else ""
+        possible = [*named, "build"] if last.startswith("-") else []
+        if any(last in _with_value(each) for each in possible):
+            continue  # `--recipe list`: a recipe of that name
+        return word
+    return None
 
 
 def _refuse_misspelt_command(words: Sequence[str]) -> None:
     """Raise UsageError when what stands for a recipe is nearer to a command's name."""
-    word = _first_word(words)
-    if word is None or not word.isalpha():  # paths and most recipes have other characters
+    word = next(iter(_plain(words, "build")), "")
+    if not word.isalpha():  # paths and most recipes have other characters
         return
     from qbuild.recipe.load import known_recipes
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qbuild import host, process
 from qbuild.cli.common import (
@@ -19,6 +20,9 @@ from qbuild.cli.common import (
 )
 from qbuild.console import Reporter
 from qbuild.errors import CompileError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.recipe.model import Recipe
 
 _RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*\s*(\S.*?)\s+[\d.]+ sec", re.MULTILINE)
 
@@ -75,10 +79,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         CompileError: A test failed.
     """
     from qbuild import resources
-    from qbuild.patches import load_series
     from qbuild.steps import plan as plans
     from qbuild.steps.builder import Builder
     from qbuild.steps.captured import capture
+    from qbuild.store import remove_tree
 
     if args.emulate:
         from qbuild.cli.emulated_tests import run_tests
@@ -97,28 +101,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
             fix=f"add --os {host.system()}",
         )
     root = Path(args.patches) if args.patches else resources.patches_dir()
-    names = [
-        test
-        for series in (load_series(root, name) for name in recipe.series)
-        for patch in series.patches
-        for test in patch.entry.tests
-        if "/" not in test  # qbuild's own tests are named by file; ctest's by target
-    ]
-    tests = tuple(dict.fromkeys([*names, *args.also]))
-    if not tests:
-        raise UsageError(
-            f"the series of recipe {recipe.name} bring no tests",
-            where=", ".join(recipe.series) or "no series",
-            fix="name some of upstream's with --also",
-        )
-    plan = plans.make_plan(
-        recipe,
-        load_lock(args),
-        host=host.platform_key(),
-        patches_root=root,
-        tests=tests,
-        captured=capture(recipe),
-    )
+    tests = _tests_of(recipe, root, args.also)
+    found = capture(recipe)
+    lock, key = load_lock(args), host.platform_key()
+    plan = plans.make_plan(recipe, lock, host=key, patches_root=root, tests=tests, captured=found)
     builder = Builder(plan, store(args), reporter, build_options(args))
     results: dict[str, str] = {}
 
@@ -134,18 +120,40 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
 
     builder.after_compile = run
     # A finished entry would skip the tests: what was asked for is running them.
-    from qbuild.store import remove_tree
-
     remove_tree(builder.store.entry_path("compile", plan["compile"].key))
     with builder.store.in_use():
         builder.result("compile")
     if args.json:
         print_json(results)
     else:
-        for name, result in results.items():
-            print(f"{name}: {result}")
-        print(f"{len(results)} passed, 0 failed")
+        lines = [f"{name}: {result}" for name, result in results.items()]
+        print("\n".join([*lines, f"{len(results)} passed, 0 failed"]))
     return 0
+
+
+def _tests_of(recipe: Recipe, root: Path, also: Sequence[str]) -> tuple[str, ...]:
+    """Return the tests that a recipe's series bring, and those named besides.
+
+    Raises:
+        UsageError: There are none.
+    """
+    from qbuild.patches import load_series
+
+    names = [
+        test
+        for series in (load_series(root, name) for name in recipe.series)
+        for patch in series.patches
+        for test in patch.entry.tests
+        if "/" not in test  # qbuild's own tests are named by file; ctest's by target
+    ]
+    tests = tuple(dict.fromkeys([*names, *also]))
+    if not tests:
+        raise UsageError(
+            f"the series of recipe {recipe.name} bring no tests",
+            where=", ".join(recipe.series) or "no series",
+            fix="name some of upstream's with --also",
+        )
+    return tests
 
 
 def _ctest(

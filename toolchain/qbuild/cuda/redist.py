@@ -187,17 +187,20 @@ def assemble(
             archive.unlink()
         if (aside / "cuda" / "lib").is_dir():  # nvcc.profile says lib64
             (aside / "cuda" / "lib64").symlink_to("lib")
-        versions = {c.name: {"name": c.name, "version": c.version} for c in release.components}
-        versions["cuda"] = {"name": "CUDA", "version": release.label}
-        (aside / "cuda" / "version.json").write_text(
-            json.dumps(versions, indent=1, sort_keys=True) + "\n", encoding="utf-8"
-        )
+        _write_versions(release, aside / "cuda" / "version.json")
         if folder.exists():
             folder.rmdir()
         held.rename(aside / "cuda", folder)
     finally:
         remove_tree(aside)
     return release
+
+
+def _write_versions(release: Release, path: Path) -> None:
+    versions = {c.name: {"name": c.name, "version": c.version} for c in release.components}
+    versions["cuda"] = {"name": "CUDA", "version": release.label}
+    text = json.dumps(versions, indent=1, sort_keys=True)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def fetch(url: str, dest: Path, *, sha256: str, limit: int) -> str:

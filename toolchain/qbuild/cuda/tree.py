@@ -28,7 +28,6 @@ from typing import Final
 from qbuild import resources
 from qbuild.binary.pe import read_pe
 from qbuild.errors import ToolchainError
-from qbuild.recipe.model import Recipe
 
 FORMAT: Final = 1
 MAJOR: Final = 12
@@ -128,13 +127,16 @@ def files(*, host: str, target: str, cublas: bool = True) -> tuple[tuple[str, st
     )
 
 
-def provided(recipe: Recipe) -> Mapping[str, tuple[str, str]]:
-    """Return the libraries that a bundle may take from wheels: name → (project, file)."""
-    inside = {
-        RUNTIME: recipe.bundle.cuda_runtime == "bundled",
-        CUBLAS: recipe.bundle.cublas == "bundled",
-    }
-    files = RUNTIME_FILES[recipe.target.os]
+def provided(target: str, *, runtime: bool, cublas: bool) -> Mapping[str, tuple[str, str]]:
+    """Return the libraries that a bundle may take from wheels: name → (project, file).
+
+    Args:
+        target: ``linux`` or ``windows``.
+        runtime: Whether the runtime is bundled.
+        cublas: Whether cuBLAS is.
+    """
+    inside = {RUNTIME: runtime, CUBLAS: cublas}
+    files = RUNTIME_FILES[target]
     return {Path(file).name: (project, file) for project, file in files if inside[project]}
 
 
@@ -171,13 +173,7 @@ def assemble(
     Raises:
         ToolchainError: A wheel is missing, or lacks a file that it should hold.
     """
-    for project in (*HOST_WHEELS, *target_wheels(cublas=cublas)):
-        if project not in unpacked:
-            raise ToolchainError(
-                f"the {project} wheel is missing",
-                where="clang-cuda toolchain",
-                fix=f"pin it in qbuild.lock: qbuild lock --update {project}",
-            )
+    _check_wheels(unpacked, cublas=cublas)
     (tree / "bin").mkdir(parents=True)
     (tree / "lib").mkdir()
     for project, source, dest in folders(cublas=cublas):
@@ -214,6 +210,16 @@ def assemble(
             definition.write_bytes(text.encode("ascii"))
             commands.append(import_library_command(zig, definition))
     return tuple(commands)
+
+
+def _check_wheels(unpacked: Mapping[str, Path], *, cublas: bool) -> None:
+    for project in (*HOST_WHEELS, *target_wheels(cublas=cublas)):
+        if project not in unpacked:
+            raise ToolchainError(
+                f"the {project} wheel is missing",
+                where="clang-cuda toolchain",
+                fix=f"pin it in qbuild.lock: qbuild lock --update {project}",
+            )
 
 
 def _link_or_copy(source: Path, dest: Path) -> None:

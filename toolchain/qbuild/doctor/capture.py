@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qbuild.doctor.capture_tools import capture_tools
+from qbuild.doctor.detect.hardware import capture_hardware
 from qbuild.doctor.machine_facts import Facts
 from qbuild.doctor.privacy import kernel_release, mask_path
 from qbuild.doctor.probe import HostProbe, Probe
@@ -40,9 +42,6 @@ def capture(
         probe: The machine; this one by default.
         personal: Names to mask everywhere, e.g. the user's.
     """
-    from qbuild.doctor.capture_tools import capture_tools
-    from qbuild.doctor.detect.hardware import capture_hardware
-
     asked = probe or HostProbe()
     system = asked.system()
     release = asked.release()

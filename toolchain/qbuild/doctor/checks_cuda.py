@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from qbuild import resources
+from qbuild.cuda import table
+from qbuild.cuda.arch import architectures, coverage, find_gpu, parse_arch
+from qbuild.cuda.table import minor
 from qbuild.doctor.findings import Hit
 from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError
@@ -18,8 +21,6 @@ def _pieces(text: str) -> list[str]:
 
 def architecture_spelling(facts: Facts) -> Iterator[Hit]:
     """Every architecture must be spelled as CMake spells it."""
-    from qbuild.cuda.arch import parse_arch
-
     wrong = []
     for text in facts.architectures:
         if text == "native":
@@ -56,9 +57,6 @@ def architecture_spelling(facts: Facts) -> Iterator[Hit]:
 
 def architectures_of_toolkit(facts: Facts) -> Iterator[Hit]:
     """The toolkit must compile for every architecture that is asked for."""
-    from qbuild.cuda import table
-    from qbuild.cuda.arch import architectures, parse_arch
-
     cuda = facts.cuda_version
     if not cuda or facts.toolchain in ("zig", "gcc", "clang", "msvc", "clang-cuda"):
         return  # clang-cuda brings a toolkit of its own
@@ -87,8 +85,6 @@ def architectures_of_toolkit(facts: Facts) -> Iterator[Hit]:
 
 def mixed_toolkits(facts: Facts) -> Iterator[Hit]:
     """nvcc, headers and runtime of one version; CUDA_PATH where nvcc is."""
-    from qbuild.cuda.table import minor
-
     parts = {
         "nvcc": facts.nvcc,
         "the headers": facts.cuda_headers,
@@ -132,8 +128,6 @@ def cuda_folder(facts: Facts) -> Iterator[Hit]:
 
 def capability_of(card: GpuFacts) -> str | None:
     """Return a card's compute capability: as the driver told it, else by its name."""
-    from qbuild.cuda.arch import find_gpu
-
     if card.capability:
         return card.capability
     if not card.name:
@@ -146,8 +140,6 @@ def capability_of(card: GpuFacts) -> str | None:
 
 def kernels_for_card(facts: Facts) -> Iterator[Hit]:
     """A bundle must have machine code or PTX for the card."""
-    from qbuild.cuda.arch import coverage, find_gpu, parse_arch
-
     held = [f"{each}-real" for each in facts.bundle_cubins]
     held += [f"{each}-virtual" for each in facts.bundle_ptx]
     if not held:
@@ -251,8 +243,6 @@ def gpu_in_wsl(facts: Facts) -> Iterator[Hit]:
 
 def gpu_driver(facts: Facts) -> Iterator[Hit]:
     """The driver: there at all, and new enough for the toolkit's runtime."""
-    from qbuild.cuda import table
-
     for card in facts.cards():
         if card.vendor == "nvidia" and card.driver is None and facts.gpus is not None:
             yield Hit(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
 from qbuild.doctor.findings import Hit
 from qbuild.doctor.machine_facts import Facts
 
@@ -176,8 +177,6 @@ def network(facts: Facts) -> Iterator[Hit]:
 
 def processor(facts: Facts) -> Iterator[Hit]:
     """The processor's level against the recipe's."""
-    from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
-
     if facts.cpu is None or facts.recipe_cpu is None:
         return
     level = level_of(facts.cpu)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from qbuild.cuda import table
+from qbuild.cuda.table import minor
 from qbuild.doctor.findings import Hit
 from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import QbuildError
@@ -17,8 +19,6 @@ _MSVC: Final = re.compile(r"(?i)\\vs\\|\\vc\\|visual studio|\\hostx64\\")
 
 def _fits(cuda: str, compiler: str, release: str) -> bool | None:
     """Return whether nvcc of a toolkit takes a host compiler; ``None``: the table cannot say."""
-    from qbuild.cuda import table
-
     try:
         table.find_toolkit(cuda)
         table.parse_version(release)
@@ -40,8 +40,6 @@ def cl_version(toolset: str) -> str:
 
 def msvc_for_cuda(facts: Facts) -> Iterator[Hit]:
     """MSVC against the CUDA toolkit's range of ``_MSC_VER``."""
-    from qbuild.cuda import table
-
     cuda = facts.cuda_version
     release = facts.msvc or (cl_version(facts.toolset) if facts.toolset else None)
     if release and re.fullmatch(r"[0-9]{4}", release):
@@ -80,8 +78,6 @@ def msvc_for_cuda(facts: Facts) -> Iterator[Hit]:
 
 def gcc_for_cuda(facts: Facts) -> Iterator[Hit]:
     """The default gcc (or clang) against the CUDA toolkit; Linux only."""
-    from qbuild.cuda import table
-
     cuda = facts.cuda_version
     if not cuda or facts.os != "linux" or facts.toolchain in ("zig", "clang-cuda"):
         return
@@ -105,8 +101,6 @@ def gcc_for_cuda(facts: Facts) -> Iterator[Hit]:
 
 def cuda_in_visual_studio(facts: Facts) -> Iterator[Hit]:
     """The Visual Studio generator needs the toolkit's own files in that Visual Studio."""
-    from qbuild.cuda.table import minor
-
     generator = re.fullmatch(r"Visual Studio (\d+) (\d{4})", facts.generator or "")
     if not generator or facts.vs_buildcustomizations is None or not facts.cuda_version:
         return

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from qbuild import bounds, held
+from qbuild.binary.zip_reader import open_zip
 from qbuild.errors import BundleError, UsageError
+from qbuild.hashing import sha256_file
 from qbuild.store import write_atomically
 
 _EPOCH = "315532800"
@@ -208,9 +210,6 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
         BundleError: The wheel cannot be made.
         UsageError: The zip is not one of qbuild's.
     """
-    from qbuild.binary.zip_reader import open_zip
-    from qbuild.hashing import sha256_file
-
     with open_zip(zip_path) as view:
         if not {"manifest.json", "sbom.cdx.json"} <= set(view.names):
             raise UsageError(

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from qbuild import resources
+from qbuild.cuda.arch import coverage, find_gpu, parse_arch
+from qbuild.doctor.checks_cuda import capability_of
 from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError, UsageError
 from qbuild.modelfile.memory import GIB
@@ -83,8 +86,6 @@ def with_cards(
 
 def _look_up(name: str) -> tuple[str | None, str | None]:
     """Return a card's compute capability and its name in the table."""
-    from qbuild.cuda.arch import find_gpu
-
     try:
         gpu = find_gpu(name)
     except QbuildError as error:
@@ -93,8 +94,6 @@ def _look_up(name: str) -> tuple[str | None, str | None]:
 
 
 def _size(name: str, known: str | None, notes: list[str]) -> float:
-    from qbuild import resources
-
     sizes = resources.read_table("gpu-memory.toml")["memory"].get(known)
     if not sizes:
         raise UsageError(
@@ -161,9 +160,6 @@ def budget_of(facts: Facts, recipe: Recipe | None) -> Budget:
 
 def _runs_on(recipe: Recipe, card: GpuFacts) -> bool:
     """Tell whether a bundle has code for a card; where that is not known, it is taken to."""
-    from qbuild.cuda.arch import coverage, find_gpu, parse_arch
-    from qbuild.doctor.checks_cuda import capability_of
-
     named = getattr(getattr(recipe, "cuda", None), "architectures", ())
     capability = capability_of(card)
     if not named or capability is None:

@@ -151,7 +151,7 @@ def shape_of(head: Header) -> Shape:
     rules: Mapping[str, Any] = table()["memory"]
     count = keys.get("block_count", least=1)
     drafts = keys.get("nextn_predict_layers", 0)
-    if count > MAX_LAYERS or drafts > count:
+    if not drafts <= count <= MAX_LAYERS:
         raise head.wrong(f"{arch}.block_count", f"from {drafts} to {MAX_LAYERS} here")
     trunk = count - drafts
     embedding = keys.get("embedding_length", least=1)
@@ -164,8 +164,7 @@ def shape_of(head: Header) -> Shape:
     sizes_k = [keys.get("attention.key_length_swa", size_k) if w else size_k for w in is_window]
     sizes_v = [keys.get("attention.value_length_swa", size_v) if w else size_v for w in is_window]
     if keys.get("attention.key_length_mla", 0):
-        # multi-head latent attention: what is kept is one compressed key, no value
-        sizes_v = [0] * count
+        sizes_v = [0] * count  # multi-head latent attention keeps one compressed key, no value
     recurrent, attends = _recurrent(keys, rules, trunk, count, kv_heads)
     state = _state(keys, embedding, heads[0], size_k) if any(recurrent) else 0
     keeps = _keeps(keys, arch, count)

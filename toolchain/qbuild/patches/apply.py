@@ -16,6 +16,7 @@ from qbuild import held
 from qbuild.errors import PatchError
 from qbuild.patches import outcome as report
 from qbuild.patches.bench import Bench, Leaf, object_dir
+from qbuild.patches.gitless import apply_series as without_git
 from qbuild.patches.lint import lint_against_tree, lint_series, refuse
 from qbuild.patches.match import FileReport, Fit, fit, most_similar
 from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
@@ -77,8 +78,6 @@ def apply_series(
 
     """
     if keep is None and not gitless.have_git():
-        from qbuild.patches.gitless import apply_series as without_git
-
         return without_git(repo, commit, series, work, progress=progress)
     notes = lint_series(series)
     refuse(notes)

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from qbuild import bounds, host, toml
 from qbuild.errors import UsageError
 from qbuild.recipe.convert import KeyProblem, build
+from qbuild.toml import locate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +124,6 @@ def parse_config(text: str, label: str) -> Config:
     Raises:
         UsageError: See :func:`load_config`.
     """
-    from qbuild.toml import locate
-
     try:
         found: Config = build(Config, toml.loads(text))
         for key, values in (("origins", found.origins), ("mirrors", found.mirrors)):

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbuild.errors import LockError
+from qbuild.errors import LockError, StoreError
 from qbuild.recipe.lock import GIT_DIR, FilePin, Lock, SourcePin, WheelPin, normalise, parse_lock
+from qbuild.store import write_atomically
 
 
 def with_source(text: str, pin: SourcePin) -> str:
@@ -78,9 +79,6 @@ def write(path: Path, text: str) -> Lock:
         LockError: The text is no sound lockfile, or the file cannot be written; the old file
             is untouched.
     """
-    from qbuild.errors import StoreError
-    from qbuild.store import write_atomically
-
     found = parse_lock(text, str(path))
     try:
         write_atomically(path, text.encode())

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
+from qbuild import errors
 from qbuild.recipe import isa
 from qbuild.recipe.convert import type_name
 from qbuild.recipe.model import Recipe
@@ -161,8 +162,6 @@ def reference_page() -> str:
 
 def exit_codes_page() -> str:
     """Return the page of exit codes (Markdown), generated from the error classes."""
-    from qbuild import errors
-
     classes = [
         cls
         for cls in vars(errors).values()

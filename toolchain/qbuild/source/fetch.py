@@ -29,7 +29,6 @@ from qbuild.source.origins import (
     FetchedSource,
     Job,
     SdistFetcher,
-    disk_error,
     from_path,
     from_pinned_sdist,
     init_bare,
@@ -38,6 +37,7 @@ from qbuild.source.origins import (
 )
 from qbuild.source.quarantine import Forged, Unusable
 from qbuild.source.remote import from_url
+from qbuild.store import disk_error, remove_tree
 
 __all__ = ["BRANCH", "FetchedSource", "checkout_tree", "fetch_commit", "fetch_source"]
 
@@ -190,8 +190,6 @@ def _ask(
     origin: str, attempt: Callable[[], FetchedSource], job: Job, reasons: list[Refusal]
 ) -> FetchedSource | None:
     """Ask one origin; note why it cannot deliver, refuse it when it lies."""
-    from qbuild.store import remove_tree
-
     shown = without_password(origin)
     done = False
     try:
@@ -216,8 +214,6 @@ def _ask(
 
 
 def _check_tree(fetched: FetchedSource, pin: SourcePin, dest: Path) -> None:
-    from qbuild.store import remove_tree
-
     if fetched.tree != pin.tree:
         remove_tree(dest)
         raise LockError(
@@ -246,8 +242,6 @@ def checkout_tree(repo: Path, commit: str, dest: Path) -> None:
         OriginError: The commit is absent, or holds a link that leads out of the tree.
         StoreError: The disk is full or ``dest`` is not empty.
     """
-    from qbuild.store import remove_tree
-
     dest.mkdir(parents=True, exist_ok=True)
     if any(dest.iterdir()):
         raise StoreError("files are only written into an empty folder", where=str(dest))

@@ -153,11 +153,10 @@ def run_git(
         ToolchainError: There is no git on this machine.
         OriginError: The time limit passed.
     """
-    git_class = _git_class()
     merged = {**git_env(cwd.absolute().parent), **(env or {})}
     with _without_git_variables():
         try:
-            handle = git_class(str(cwd)).execute(
+            handle = _git_class()(str(cwd)).execute(
                 ["git", *args],
                 as_process=True,
                 istream=subprocess.PIPE if stdin is not None else None,
@@ -167,9 +166,8 @@ def run_git(
             if type(error).__name__ == "GitCommandNotFound":
                 raise _no_git() from error
             raise
-    process = handle.proc
+    process, listener = handle.proc, None
     heard: list[bytes] = []
-    listener = None
     if on_progress is not None:
         # communicate() then finds no standard error left to read
         listener = threading.Thread(

@@ -32,6 +32,8 @@ from qbuild.source.quarantine import (
     take_from_git_dir,
     take_from_sdist,
 )
+from qbuild.source.wheels import OtherBytesError, fetch_file
+from qbuild.store import disk_error
 
 BRANCH = "refs/heads/pin"
 """Ref of the one commit in a fetched repository; HEAD points at it."""
@@ -125,8 +127,6 @@ def from_pinned_sdist(
     pin: FilePin, label: str, job: Job, fetcher: SdistFetcher | None, offline: bool
 ) -> FetchedSource:
     """Fetch the sdist of a pin and take the commit out of it."""
-    from qbuild.source.wheels import OtherBytesError, fetch_file
-
     with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".sdist-") as scratch:
         try:
             if fetcher is not None:
@@ -288,19 +288,3 @@ def raise_if_disk(result: GitResult, dest: Path) -> None:
     full = "No space left on device" in result.err
     if full or (dest.exists() and host.free_disk(str(dest)) < _NO_ROOM):
         raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), dest)
-
-
-def disk_error(error: OSError, dest: Path) -> StoreError:
-    """Return a failing disk as the store's error."""
-    where = str(error.filename or dest)
-    if error.errno == errno.ENOSPC:
-        return StoreError(
-            "the disk is full",
-            where=where,
-            fix="free some space (`qbuild cache prune` frees the store's) and run again",
-        )
-    return StoreError(
-        f"files cannot be kept: {error.strerror or error}",
-        where=where,
-        fix="check the folder's permissions, or choose another with --store",
-    )

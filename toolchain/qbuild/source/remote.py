@@ -30,6 +30,7 @@ from qbuild.source.origins import (
     why_not,
 )
 from qbuild.source.quarantine import Forged, Taken, Unusable
+from qbuild.store import remove_tree
 
 TRIES = 3
 """How often a network fetch is tried; the waits between are 1 s and 4 s."""
@@ -106,8 +107,6 @@ def from_url(url: str, job: Job) -> FetchedSource:
 
 def _fetch(url: str, commit: str, repo: Path, job: Job, *options: str) -> GitResult:
     """Fetch one commit into a fresh repository."""
-    from qbuild.store import remove_tree
-
     remove_tree(repo)  # a clean restart: nothing of a cut transfer stays
     init_bare(repo)
     if not options:

@@ -20,12 +20,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qbuild import held, host
+from qbuild.binary.zip_reader import open_zip
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, StoreError
 from qbuild.hashing import sha256_file
+from qbuild.recipe.config import load_config
 from qbuild.recipe.lock import FilePin, WheelPin, normalise
 from qbuild.source.causes import Cause, UnfetchedError
-from qbuild.source.origins import disk_error
 from qbuild.source.pipcall import (
     environment,
     index_of,
@@ -35,6 +36,7 @@ from qbuild.source.pipcall import (
     run_pip,
     why_pip_failed,
 )
+from qbuild.store import disk_error, remove_tree
 
 TRIES = 3
 """How often a download is tried; the waits between are 1 s and 4 s."""
@@ -79,8 +81,6 @@ def fetch_file(
         StoreError: The disk is full or ``dest_dir`` cannot be written.
     """
     if mirrors is None:
-        from qbuild.recipe.config import load_config
-
         mirrors = load_config().mirrors
     target = dest_dir / pin.filename
     with _disk(dest_dir):
@@ -295,9 +295,6 @@ def unpack_wheel(path: Path, dest: Path) -> None:
         ArchiveError: The wheel is unsafe or damaged, or a file is missing from ``RECORD``,
             listed but absent, or of another hash. Nothing is left in ``dest`` then.
     """
-    from qbuild.binary.zip_reader import open_zip
-    from qbuild.store import remove_tree
-
     if dest.exists() and any(dest.iterdir()):
         raise ArchiveError(
             f"{path.name} is only unpacked into an empty folder",

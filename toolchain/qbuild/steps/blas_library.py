@@ -25,9 +25,9 @@ from qbuild.binary.pe import read_pe
 from qbuild.errors import BinaryError, ToolchainError
 from qbuild.recipe.model import Recipe
 from qbuild.recipe.toolchains import by_visual_studio, traits
+from qbuild.steps.tools import OPENBLAS as PROJECT
 from qbuild.toolchains import crt
 
-PROJECT: Final = "scipy-openblas32"
 FOLDER_VARIABLE: Final = "OpenBLAS_DIR"
 
 WHEEL_ROOT: Final = "scipy_openblas32"

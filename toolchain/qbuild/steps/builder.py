@@ -15,6 +15,7 @@ from qbuild.steps.ensure import ensure
 from qbuild.steps.object_cache import ObjectCache
 from qbuild.steps.options import BuildOptions, Record
 from qbuild.steps.order import BY_NAME
+from qbuild.steps.pinned import fetch_wheel
 from qbuild.steps.plan import Plan
 from qbuild.steps.wheel import KIND as WHEEL
 from qbuild.steps.work import check_place
@@ -69,7 +70,6 @@ class Builder:
         for step in self.plan.steps:
             if step.kind == WHEEL and step.inputs["file"] == wheel.filename:
                 return self._ensure(step.key)
-        from qbuild.steps.pinned import fetch_wheel  # pip takes long to import
 
         return fetch_wheel(
             wheel, self.store, self.reporter, offline=self.options.offline, record=self.record

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from qbuild.recipe.model import Recipe
-from qbuild.steps import blas_library
 from qbuild.toolchains import capture as capture_toolchain
 from qbuild.toolchains.base import Installed
-from qbuild.toolchains.visual_studio.installed import MsvcFacts
+
+if TYPE_CHECKING:
+    from qbuild.recipe.model import Recipe
+    from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,5 +44,7 @@ def capture(recipe: Recipe, visual_studio: MsvcFacts | None = None) -> Captured:
     )
     found = None
     if recipe.openblas.origin in ("folder", "system"):
+        from qbuild.steps import blas_library  # most recipes have none
+
         found = blas_library.digests(blas_library.locate(recipe, os.environ))
     return Captured(installed=installed, openblas=found)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild.binary import cubin, fatbin
 from qbuild.emulator import make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
 from qbuild.emulator.table import table
@@ -319,8 +320,6 @@ def tie(builder: Builder, made: Entry) -> Entry:
     Raises:
         CompileError: A fat binary of the bundle has no unit.
     """
-    from qbuild.binary import cubin, fatbin
-
     name = {"windows": "ggml-cuda.dll", "linux": "libggml-cuda.so"}[builder.plan.recipe.target.os]
     library = next(iter(sorted(builder.result("stage").path.rglob(name))), None)
     if library is None:

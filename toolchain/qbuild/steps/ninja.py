@@ -109,7 +109,7 @@ def first_error(log: str) -> str:
 
 def advice(log: str) -> str | None:
     """Return what the doctor makes of a failed log, or nothing when it knows no such failure."""
-    from qbuild.doctor.examine import explain
+    from qbuild.doctor.examine import explain  # only a failed build asks the doctor
 
     found = explain(log)
     return found[0].short() if found else None

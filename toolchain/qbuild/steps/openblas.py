@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild.errors import ToolchainError, UsageError
 from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.model import CmakeValue, Recipe
-from qbuild.steps import blas_library
 from qbuild.steps.base import Before, Kind, Request, Step
+from qbuild.steps.tools import OPENBLAS as PROJECT
 
 if TYPE_CHECKING:
     from qbuild.steps.builder import Builder
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from qbuild.store import Entry
 
 FORMAT: Final = 1
-PROJECT: Final = blas_library.PROJECT
 
 
 class OpenBlasStep(Kind):
@@ -90,6 +89,8 @@ class OpenBlasStep(Kind):
         Raises:
             ToolchainError: It is missing or does not fit.
         """
+        from qbuild.steps import blas_library  # a plan need not wait for it
+
         recipe = build.plan.recipe
         files = build.unpacked(PROJECT) if recipe.openblas.origin == "wheel" else None
         found = blas_library.locate(recipe, os.environ, files)
@@ -102,6 +103,8 @@ class OpenBlasStep(Kind):
         Raises:
             UsageError: It does not come from the pinned wheel.
         """
+        from qbuild.steps import blas_library
+
         origin, target = plan.recipe.openblas.origin, plan.recipe.target.os
         if origin != "wheel":
             raise UsageError(
@@ -133,5 +136,7 @@ class OpenBlasStep(Kind):
 
     def script_libraries(self, recipe: Recipe) -> tuple[str, ...]:
         """Return what the programs load."""
+        from qbuild.steps import blas_library
+
         name = blas_library.WHEEL_SHIPPED[recipe.target.os]
         return (f"tools/{PROJECT}/{blas_library.WHEEL_ROOT}/{name}",)

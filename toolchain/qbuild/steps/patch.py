@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from qbuild.patches import apply_series
 from qbuild.steps.base import Before, Kind, Request, Step
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ class PatchStep(Kind):
         Raises:
             SeriesError: A patch does not fit.
         """
+        from qbuild.patches import apply_series  # a plan need not wait for it
+
         plan = build.plan
         repo = build.result("source").path / "repo.git"
         build.reporter.say(f"patch: {', '.join(s.name for s in plan.series) or 'nothing'}")

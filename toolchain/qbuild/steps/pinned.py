@@ -10,58 +10,11 @@ from qbuild import host
 from qbuild.console import Reporter
 from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import SourcePin, WheelPin
-from qbuild.source.fetch import fetch_source
-from qbuild.source.wheels import check_room, fetch_file, unpack_wheel
 from qbuild.steps.ensure import ensure
 from qbuild.steps.options import Record
-from qbuild.steps.source import source_step
-from qbuild.steps.wheel import UNPACKED, wheel_step
-from qbuild.store import Entry, Store, remove_tree
-from qbuild.toolchains import zig
-
-
-def fetch_commit(
-    pin: SourcePin,
-    dest: Path,
-    reporter: Reporter,
-    *,
-    origins: Sequence[str],
-    offline: bool,
-    record: Record,
-) -> dict[str, Any]:
-    """Put a pinned commit into ``dest/repo.git`` and return facts.
-
-    Raises:
-        OriginError: No origin delivers it, or one delivers something else.
-    """
-    reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
-    fetched = fetch_source(
-        pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
-    )
-    record.origin = fetched.origin
-    return {"commit": fetched.commit, "tree": fetched.tree}
-
-
-def unpack_pin(
-    wheel: WheelPin, dest: Path, store: Store, reporter: Reporter, *, offline: bool
-) -> dict[str, Any]:
-    """Fetch a pinned wheel, unpack it into ``dest/files`` and return facts.
-
-    Raises:
-        OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
-    """
-    check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
-    verb = "look for" if offline else "fetch"
-    reporter.say(f"{verb}: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
-    aside = dest.with_name(dest.name + "-file")
-    try:
-        path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
-        unpack_wheel(path, dest / "files")
-    finally:
-        remove_tree(aside)
-    if wheel.project == "ziglang":
-        zig.adjust(dest / "files")
-    return {"project": wheel.project, "version": wheel.version}
+from qbuild.steps.source import fetch_commit, source_step
+from qbuild.steps.wheel import unpack_pin, wheel_step
+from qbuild.store import Entry, Store
 
 
 def fetch_pin(
@@ -121,11 +74,6 @@ def program(files: Path, name: str) -> Path:
         for path in sorted(files.glob(pattern)):
             return path
     raise ToolchainError(f"the pinned wheel holds no program `{name}`", where=str(files))
-
-
-def _download_size(pin: SourcePin) -> str:
-    size = pin.sdist.size if pin.sdist else 0
-    return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"
 
 
 BUILD_PROGRAMS: Mapping[str, Callable[[Path], Path]] = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qbuild.console import Reporter
 from qbuild.recipe.lock import SourcePin
 from qbuild.steps.base import Before, Kind, Request, Step, new_step
+from qbuild.steps.options import Record
 
 if TYPE_CHECKING:
     from qbuild.steps.builder import Builder
@@ -46,8 +48,6 @@ class SourceStep(Kind):
         Raises:
             OriginError: No origin delivers it, or one delivers something else.
         """
-        from qbuild.steps.pinned import fetch_commit  # git takes long to import
-
         return fetch_commit(
             build.plan.pin,
             dest,
@@ -72,3 +72,32 @@ class SourceStep(Kind):
         out.run("git", "-C", "src", "fetch", "--depth", "1", pin.url, pin.commit)
         out.run("git", "-C", "src", "checkout", "-q", "FETCH_HEAD")
         out.run("git", "-C", "src", "log", "-1", "--format=%T")
+
+
+def fetch_commit(
+    pin: SourcePin,
+    dest: Path,
+    reporter: Reporter,
+    *,
+    origins: Sequence[str],
+    offline: bool,
+    record: Record,
+) -> dict[str, Any]:
+    """Put a pinned commit into ``dest/repo.git`` and return facts.
+
+    Raises:
+        OriginError: No origin delivers it, or one delivers something else.
+    """
+    from qbuild.source.fetch import fetch_source  # a plan need not wait for it
+
+    reporter.say(f"fetch: {pin.name} {pin.commit[:9]} ({_download_size(pin)})")
+    fetched = fetch_source(
+        pin, dest / "repo.git", origins=origins, offline=offline, reporter=reporter
+    )
+    record.origin = fetched.origin
+    return {"commit": fetched.commit, "tree": fetched.tree}
+
+
+def _download_size(pin: SourcePin) -> str:
+    size = pin.sdist.size if pin.sdist else 0
+    return f"about 40 MB by git, or {size / 1e6:.0f} MB from the sdist" if size else "by git"

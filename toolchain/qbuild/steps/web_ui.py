@@ -156,6 +156,22 @@ def build_ui(
             **host.needed_variables(str(work)),
         }
     )
+    _run_npm(npm, project, env, log, reporter)
+    built = project / "dist"
+    if not (built / PARTS).is_file():
+        raise ToolchainError(
+            f"the web UI lists no {PARTS}: series `{STEP}` is not in its source", where=str(log)
+        )
+    shutil.copytree(built, dest / "dist")
+    parts = json.loads((built / PARTS).read_text(encoding="utf-8"))
+    (dest / LICENCES).write_text(licence_texts(project, parts), encoding="utf-8")
+    remove_tree(work)
+    return {"packages": len(parts)}
+
+
+def _run_npm(
+    npm: Npm, project: Path, env: Mapping[str, str], log: Path, reporter: Reporter
+) -> None:
     with reporter.task("web UI") as task:
         for note, words in (
             ("npm ci", ["ci", "--ignore-scripts", "--offline"]),
@@ -170,16 +186,6 @@ def build_ui(
                     fix="this is a fault of qbuild; please report it. Until then: "
                     "--set build.ui=false",
                 )
-    built = project / "dist"
-    if not (built / PARTS).is_file():
-        raise ToolchainError(
-            f"the web UI lists no {PARTS}: series `{STEP}` is not in its source", where=str(log)
-        )
-    shutil.copytree(built, dest / "dist")
-    parts = json.loads((built / PARTS).read_text(encoding="utf-8"))
-    (dest / LICENCES).write_text(licence_texts(project, parts), encoding="utf-8")
-    remove_tree(work)
-    return {"packages": len(parts)}
 
 
 def licence_texts(project: Path, parts: Sequence[Mapping[str, Any]]) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qbuild.console import Reporter
 from qbuild.cuda.tree import TARGET_WHEELS
 from qbuild.recipe.lock import WheelPin
 from qbuild.source.pipcall import platform_options
 from qbuild.steps.base import Before, Kind, Request, Step, new_step
-from qbuild.steps.openblas import PROJECT as OPENBLAS
-from qbuild.toolchains.zig import adjustments_digest
+from qbuild.steps.tools import OPENBLAS
+from qbuild.store import Store, remove_tree
+from qbuild.toolchains.zig import adjust, adjustments_digest
 
 if TYPE_CHECKING:
     from qbuild.steps.builder import Builder
@@ -68,8 +70,6 @@ class WheelStep(Kind):
         Raises:
             OriginError: No index or mirror delivers the pinned file.
         """
-        from qbuild.steps.pinned import unpack_pin  # pip takes long to import
-
         wheel = self._pin(build.plan, step)
         return unpack_pin(wheel, dest, build.store, build.reporter, offline=build.options.offline)
 
@@ -90,3 +90,27 @@ class WheelStep(Kind):
             f"tools/{wheel.project}", *(foreign if wheel.project in _FOREIGN else []),
             f"{wheel.project}=={wheel.version}",
         )  # fmt: skip
+
+
+def unpack_pin(
+    wheel: WheelPin, dest: Path, store: Store, reporter: Reporter, *, offline: bool
+) -> dict[str, Any]:
+    """Fetch a pinned wheel, unpack it into ``dest/files`` and return facts.
+
+    Raises:
+        OriginError: No index or mirror delivers the pinned file, or ``offline`` forbids asking.
+    """
+    from qbuild.source.wheels import check_room, fetch_file, unpack_wheel  # a plan need not wait
+
+    check_room([wheel], store.root, unpacked=UNPACKED * wheel.size)
+    verb = "look for" if offline else "fetch"
+    reporter.say(f"{verb}: {wheel.filename} ({wheel.size / 1e6:.0f} MB)")
+    aside = dest.with_name(dest.name + "-file")
+    try:
+        path = fetch_file(wheel, aside, offline=offline, reporter=reporter)
+        unpack_wheel(path, dest / "files")
+    finally:
+        remove_tree(aside)
+    if wheel.project == "ziglang":
+        adjust(dest / "files")
+    return {"project": wheel.project, "version": wheel.version}

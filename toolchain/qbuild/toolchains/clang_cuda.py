@@ -130,7 +130,12 @@ class ClangCuda(Toolchain):
 
     def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        return tree.provided(self.recipe)
+        inside = self.recipe.bundle
+        return tree.provided(
+            self.recipe.target.os,
+            runtime=inside.cuda_runtime == "bundled",
+            cublas=inside.cublas == "bundled",
+        )
 
     def layout(self, place: Place) -> Layout:
         """Return zig's layout with one more compiler, which CMake is told of by cache entries."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from qbuild.binary.coff import CoffFile, CoffObject, read_coff
-from qbuild.bundle.facts import Redistributable
 from qbuild.errors import BundleError, ToolchainError
 from qbuild.recipe.model import Runtime
 
@@ -55,6 +54,19 @@ _REDISTRIBUTABLE: Final = re.compile(r"(vcruntime|msvcp|concrt|vccorlib)140(_\w+
 """DLLs of Microsoft's redistributable, in lower case; the universal C runtime is Windows' own."""
 
 _SHOWN: Final = 3  # members named in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redistributable:
+    """What a /MD build needs of Microsoft's redistributable.
+
+    Args:
+        dlls: Names, as imported.
+        version: Lowest version that serves: that of the newest toolset that linked a file.
+    """
+
+    dlls: tuple[str, ...]
+    version: str
 
 
 @dataclass(frozen=True, kw_only=True)

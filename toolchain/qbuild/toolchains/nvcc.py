@@ -97,7 +97,7 @@ class Nvcc(Toolchain):
                 where=self.context.where,
                 fix='set toolchain.name = "clang-cuda", which needs neither',
             )
-        if not tree.provided(recipe):
+        if not self.provides():
             return ()
         version = self._chosen()[0].version
         if table.parse_version(version)[0] != tree.MAJOR:
@@ -150,7 +150,12 @@ class Nvcc(Toolchain):
 
     def provides(self) -> Mapping[str, tuple[str, str]]:
         """Return the libraries that a bundle may take from wheels; see :class:`Toolchain`."""
-        return tree.provided(self.recipe)
+        inside = self.recipe.bundle
+        return tree.provided(
+            self.recipe.target.os,
+            runtime=inside.cuda_runtime == "bundled",
+            cublas=inside.cublas == "bundled",
+        )
 
     def layout(self, place: Place) -> Layout:
         """Return wrappers for nvcc and its host compiler, and the toolchain file."""

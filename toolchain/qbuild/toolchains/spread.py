@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qbuild.errors import ToolchainError
+from qbuild.store import link_tree
 
 HERE = "localhost"
 """What distcc calls this machine in its log."""
@@ -67,8 +68,6 @@ def make_host(folder: Path, zig: Path, version: str) -> list[Path]:
     Returns:
         The programs that the daemon may run; ``folder/allowed`` lists them for DISTCC_CMDLIST.
     """
-    from qbuild.store import link_tree
-
     link_tree(zig.parent, folder / "ziglang")
     cache = folder / "cache"
     cache.mkdir()

@@ -14,6 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from qbuild.binary.elf import read_elf
+from qbuild.binary.pe import read_pe
+from qbuild.binary.strings import find_build_paths
+from qbuild.bundle import closure
 from qbuild.errors import BinaryError
 from qbuild.verify.structure import Unpacked
 
@@ -75,12 +79,8 @@ def read_images(unpacked: Unpacked) -> Images:
             magic = stream.read(4)
         try:
             if magic[:2] == b"MZ":
-                from qbuild.binary.pe import read_pe
-
                 pe[name] = read_pe(file.path)
             elif magic == b"\x7fELF":
-                from qbuild.binary.elf import read_elf
-
                 elf[name] = read_elf(file.path)
         except BinaryError as error:
             problems.append(f"{name}: {error.what}")
@@ -127,8 +127,6 @@ def trace_problems(images: Images, unpacked: Unpacked, foreign: frozenset[str]) 
         unpacked: Their bytes.
         foreign: Files that others compiled; they are as their vendors shipped them.
     """
-    from qbuild.binary.strings import find_build_paths
-
     for name, pe in images.pe.items():
         if name in foreign:
             continue
@@ -253,8 +251,6 @@ def closure_of(
 
     The files go by their names without folders: that is what import tables hold.
     """
-    from qbuild.bundle import closure
-
     by_base = {PurePosixPath(name).name: image for name, image in images.every.items()}
     backends = [
         base for base, image in by_base.items() if _BACKEND_EXPORTS.intersection(image.exports)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbuild.binary.zip_reader import open_zip
 from qbuild.hashing import sha256_file
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ def compare_zips(first: Path, second: Path) -> Comparison:
 
 
 def _differences(first: Path, second: Path) -> Iterator[Difference]:
-    from qbuild.binary.zip_reader import open_zip
-
     with open_zip(first) as one, open_zip(second) as two:
         for name in sorted({*one.names, *two.names}):
             if name not in one.names or name not in two.names:

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from qbuild.binary.isa import allowed_features, dispatcher_reason, scan
 from qbuild.console import Task
+from qbuild.recipe.isa import EXTENSIONS
 from qbuild.recipe.variants import extensions_of
 from qbuild.verify.binaries import Images, mapped
 from qbuild.verify.structure import Unpacked
@@ -85,9 +87,16 @@ def level_checks(
     if not scans:
         yield not_run("cpu", _TITLE, "there is no x86-64 code inside")
         return
+    yield from _judged(scans, level, isa, frozenset(inside), seconds)
+
+
+def _judged(
+    scans: list[Scanned], level: str, isa: tuple[str, ...], inside: frozenset[str], seconds: float
+) -> Iterator[Check]:
+    """Yield what was found, against the promised level; "" promises none."""
     total = sum(item.report.instructions for item in scans)
     ours = [item for item in scans if not item.dispatched]
-    if not known:
+    if not level:
         fixed = [item for item in ours if item.name.rpartition("/")[2] not in inside]
         lines = [f"no level is promised; what is inside needs {needed(fixed or ours)}"]
         if inside and fixed:
@@ -123,8 +132,6 @@ def needed(scans: list[Scanned]) -> str:
     Args:
         scans: Made with the lowest level, so that their features are all that is above it.
     """
-    from qbuild.binary.isa import allowed_features
-
     features = {feature for item in scans for feature in item.report.features}
     for level in LEVELS:
         if features <= allowed_features(level):
@@ -135,8 +142,6 @@ def needed(scans: list[Scanned]) -> str:
 
 def _highest(features: set[str]) -> str:
     """Return the lowest level that has the features, as far as levels have them."""
-    from qbuild.binary.isa import allowed_features
-
     common = features & allowed_features(LEVELS[-1])
     # Extensions imply what they extend, which the decoder does not repeat.
     common |= {"AVX512F" if name.startswith("AVX512") else "AVX2"
@@ -155,8 +160,6 @@ def _other_variants(said: Mapping[str, Any], inside: Mapping[str, Any]) -> list[
 
 
 def _unknown(isa: tuple[str, ...]) -> list[str]:
-    from qbuild.recipe.isa import EXTENSIONS
-
     return [name for name in isa if name not in EXTENSIONS]
 
 
@@ -168,8 +171,6 @@ def _scan(
     isa: tuple[str, ...],
     foreign: frozenset[str],
 ) -> Scanned:
-    from qbuild.binary.isa import dispatcher_reason, scan
-
     image = images.pe.get(name) or images.elf[name]
     with mapped(unpacked, name) as data:
         report = scan(image, data, level=level, isa=isa)

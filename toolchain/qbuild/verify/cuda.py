@@ -11,7 +11,11 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from qbuild.binary.fatbin import FatReport, read_fatbin_data
+from qbuild.bundle.cuda_proof import running
 from qbuild.bundle.manifest import Manifest
+from qbuild.cuda.arch import parse_archs
+from qbuild.cuda.device_code import WORDS, check_archs, gpu_verdict
+from qbuild.cuda.table import driver_floor, parse_version
 from qbuild.errors import BinaryError, QbuildError, RecipeError, ToolchainError
 from qbuild.verify import binaries, papers
 from qbuild.verify.binaries import Images, foreign_files, mapped
@@ -102,9 +106,6 @@ def _own(images: Images, reports: Mapping[str, FatReport]) -> dict[str, FatRepor
 
 
 def _differences(own: Mapping[str, FatReport], wanted: tuple[str, ...]) -> Iterator[str]:
-    from qbuild.cuda.arch import parse_archs
-    from qbuild.cuda.device_code import check_archs
-
     try:
         archs = parse_archs(wanted)
     except RecipeError as error:
@@ -130,8 +131,6 @@ def _held(name: str, report: FatReport) -> str:
 
 
 def _families(own: Mapping[str, FatReport]) -> Iterator[Check]:
-    from qbuild.bundle.cuda_proof import running
-
     for name, report in own.items():
         try:
             runs = running(report)
@@ -149,8 +148,6 @@ def _driver(
     images: Images, reports: Mapping[str, FatReport], target_os: str, recipe: Mapping[str, Any]
 ) -> Check:
     """Return the lowest driver, from the runtime's major version and the compressions in use."""
-    from qbuild.cuda.table import driver_floor, parse_version
-
     title = "the NVIDIA driver it needs"
     majors = {
         match[1]
@@ -177,8 +174,6 @@ def _driver(
 
 
 def _judge_gpu(own: Mapping[str, FatReport], gpu: str) -> Check:
-    from qbuild.cuda.device_code import WORDS, gpu_verdict
-
     verdicts = [(name, gpu_verdict(report, gpu)) for name, report in own.items()]
     lines = [f"{PurePosixPath(name).name}: {verdict}" for name, verdict in verdicts]
     bad = [

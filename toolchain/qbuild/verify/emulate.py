@@ -25,6 +25,8 @@ from qbuild.errors import VerifyError
 from qbuild.store import Entry, Store
 from qbuild.verify import tiny_gguf, tokens
 from qbuild.verify.runners import Runner, plan_for
+from qbuild.verify.static import read_bundle, scratch_folder
+from qbuild.verify.structure import unpack
 from qbuild.verify.trials import Programs
 from qbuild.verify.verdict import Check, judge, not_run, passed
 
@@ -84,9 +86,6 @@ def emulate_zip(
         VerifyError: The sandbox or Wine does not work.
         ArchiveError: The zip is damaged.
     """
-    from qbuild.verify.static import read_bundle, scratch_folder
-    from qbuild.verify.structure import unpack
-
     title = "its kernels are prepared for the emulated GPU"
     with open_zip(path) as view, scratch_folder() as scratch:
         total = sum(view.member(name).size for name in view.names)
@@ -105,11 +104,8 @@ def emulate_zip(
             return (not_run(f"{_ID}.kernels", title, f"not in the store; make them: {command}"),)
         index, kernels = found
         count = sum(len(names) for names in index.facts["units"].values())
-        known = passed(
-            f"{_ID}.kernels",
-            title,
-            f"{len(index.facts['fat_binaries'])} fat binaries, {count} kernels",
-        )
+        held = f"{len(index.facts['fat_binaries'])} fat binaries, {count} kernels"
+        known = passed(f"{_ID}.kernels", title, held)
         put_runtime(library.parent, index, kernels)
         plan = plan_for(
             target_os=system,

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
+from qbuild import resources
 from qbuild.bundle.manifest import Manifest
 from qbuild.errors import QbuildError
+from qbuild.patches import Probe, load_series
+from qbuild.patches.series import ProbeKind
 from qbuild.verify.binaries import Images, mapped
 from qbuild.verify.structure import Unpacked
 
@@ -55,9 +58,6 @@ def probes_of(manifest: Manifest) -> tuple[tuple[PatchProbe, ...], tuple[str, ..
 
 
 def _known_probes(series: Mapping[str, Any]) -> Mapping[str, Probe]:
-    from qbuild import resources
-    from qbuild.patches import load_series
-
     try:
         ours = load_series(resources.patches_dir(), str(series.get("name")))
     except QbuildError:
@@ -68,9 +68,6 @@ def _known_probes(series: Mapping[str, Any]) -> Mapping[str, Probe]:
 
 
 def _from_manifest(data: object) -> Probe | None:
-    from qbuild.patches import Probe
-    from qbuild.patches.series import ProbeKind
-
     if not isinstance(data, Mapping):
         return None
     kind, value, place = (data.get(key) for key in ("kind", "value", "place"))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbuild import host
 from qbuild.binary.zip_reader import open_zip
 from qbuild.bundle.manifest import Manifest
 from qbuild.console import Reporter, Silent
@@ -22,6 +23,8 @@ from qbuild.verify import papers, patch_probes, tiny_gguf
 from qbuild.verify.binaries import has_device_code
 from qbuild.verify.launch import launch_steps
 from qbuild.verify.runners import Runner, plan_for
+from qbuild.verify.static import read_bundle, scratch_folder
+from qbuild.verify.structure import unpack
 from qbuild.verify.trials import Programs, Step, Wanted, steps
 from qbuild.verify.verdict import Check, judge, not_run
 
@@ -43,9 +46,6 @@ def run_zip(
         VerifyError: The zip is for no system known here, or the sandbox does not work.
         ArchiveError: The zip is damaged.
     """
-    from qbuild.verify.static import read_bundle, scratch_folder
-    from qbuild.verify.structure import unpack
-
     reporter = reporter or Silent()
     with open_zip(path) as view, scratch_folder() as scratch:
         total = sum(view.member(name).size for name in view.names)
@@ -132,10 +132,7 @@ def run_checks(
     Raises:
         VerifyError: The sandbox itself does not work.
     """
-    from qbuild import host
-
     reporter = reporter or Silent()
-    checks: list[Check] = []
     with tempfile.TemporaryDirectory(prefix="qbuild-verify-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         plan = plan_for(
@@ -148,30 +145,33 @@ def run_checks(
             cache_dir=cache_dir,
             variants=variants,
         )
-        programs = Programs(
-            root=unpacked.resolve(),
-            suffix=".exe" if target_os == "windows" else "",
-            model=tiny_gguf.write(scratch / "tiny.gguf"),
-            scratch=scratch,
-        )
+        suffix = ".exe" if target_os == "windows" else ""
+        model = tiny_gguf.write(scratch / "tiny.gguf")
+        programs = Programs(root=unpacked.resolve(), suffix=suffix, model=model, scratch=scratch)
         tried = [*steps(commit, number, wanted, cuda=cuda), *launch_steps(recipe or {}, target_os)]
-        todo = [
-            (runner, step)
-            for runner in plan.runners
-            for step in tried
-            if (not step.runners or runner.id in step.runners)
-            and (not runner.only or step.kind in runner.only)
-        ]
-        with reporter.task("run", total=len(todo), unit="steps") as task:
-            for done, (runner, step) in enumerate(todo):
-                task.update(done=done, note=f"{step.kind} in {runner.label}")
-                checks.append(_one(programs, runner, step))
-                check_stop()  # a signal to the whole group ends the program, too
-            task.update(done=len(todo))
-        checks += plan.missing
+        checks = [*_try_all(programs, plan.runners, tried, reporter), *plan.missing]
         if programs.networks:
             checks.append(_network_check(programs.networks))
     return tuple(checks)
+
+
+def _try_all(
+    programs: Programs, runners: Sequence[Runner], tried: Sequence[Step], reporter: Reporter
+) -> Iterator[Check]:
+    """Yield a check for each step in each way to run it."""
+    todo = [
+        (runner, step)
+        for runner in runners
+        for step in tried
+        if (not step.runners or runner.id in step.runners)
+        and (not runner.only or step.kind in runner.only)
+    ]
+    with reporter.task("run", total=len(todo), unit="steps") as task:
+        for done, (runner, step) in enumerate(todo):
+            task.update(done=done, note=f"{step.kind} in {runner.label}")
+            yield _one(programs, runner, step)
+            check_stop()  # a signal to the whole group ends the program, too
+        task.update(done=len(todo))
 
 
 def _one(programs: Programs, runner: Runner, step: Step) -> Check:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from qbuild.errors import VerifyError
 
@@ -140,6 +140,24 @@ def run(
         "stderr": str(io / "stderr"),
     }
     started = time.monotonic()
+    result = _ask_helper(spec, argv[0], limits.seconds + limits.linger + _GRACE)
+    return Ran(
+        returncode=result["returncode"],
+        stdout=_tail(io / "stdout"),
+        stderr=_tail(io / "stderr"),
+        seconds=time.monotonic() - started,
+        peak_memory=result["peak_memory"],
+        stopped=result["stopped"],
+        network=result["network"],
+    )
+
+
+def _ask_helper(spec: Mapping[str, Any], program: str, patience: float) -> dict[str, Any]:
+    """Let the helper process run the program; return what it says of how that ended.
+
+    Raises:
+        VerifyError: The program or the helper could not be started at all.
+    """
     helper = subprocess.Popen(
         [sys.executable, "-I", str(_HELPER)],
         stdin=subprocess.PIPE,
@@ -147,12 +165,11 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
     )
-    patience = limits.seconds + limits.linger + _GRACE
     try:
         answer, trouble = helper.communicate(json.dumps(spec), patience)
     except subprocess.TimeoutExpired:
         raise VerifyError(
-            "the sandbox helper does not answer", where=argv[0], fix="report this as a bug"
+            "the sandbox helper does not answer", where=program, fix="report this as a bug"
         ) from None
     finally:
         # Also on Ctrl-C: SIGTERM makes the helper kill whatever it started before it ends.
@@ -165,17 +182,9 @@ def run(
                 helper.wait()
     if helper.returncode != 0:
         reason = trouble.strip().splitlines()[-1] if trouble.strip() else "no reason given"
-        raise VerifyError(f"{Path(argv[0]).name} could not be started: {reason}", where=argv[0])
-    result = json.loads(answer)
-    return Ran(
-        returncode=result["returncode"],
-        stdout=_tail(io / "stdout"),
-        stderr=_tail(io / "stderr"),
-        seconds=time.monotonic() - started,
-        peak_memory=result["peak_memory"],
-        stopped=result["stopped"],
-        network=result["network"],
-    )
+        raise VerifyError(f"{Path(program).name} could not be started: {reason}", where=program)
+    result: dict[str, Any] = json.loads(answer)
+    return result
 
 
 def _tail(path: Path) -> str:

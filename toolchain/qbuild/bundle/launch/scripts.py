@@ -17,6 +17,7 @@ from qbuild.bundle.launch.options import renamed
 from qbuild.bundle.launch.profile import SERVER, offered, profiles_of, settings
 from qbuild.bundle.launch.source_options import removed_names
 from qbuild.bundle.make import ExtraFile
+from qbuild.cuda.table import driver_floor as floor
 from qbuild.doctor.detect.levels import LEVELS, NEEDS
 from qbuild.recipe.model import Launch, Recipe
 
@@ -82,7 +83,6 @@ def driver_floor(recipe: Recipe) -> str:
     cuda = getattr(recipe, "cuda", None)
     if cuda is None or not cuda.architectures:
         return ""
-    from qbuild.cuda.table import driver_floor as floor
 
     return str(cuda.driver or floor("12", recipe.target.os))
 

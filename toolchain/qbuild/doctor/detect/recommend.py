@@ -13,6 +13,7 @@ from typing import Any
 
 from qbuild import resources
 from qbuild.cuda import table
+from qbuild.doctor.checks_cuda import capability_of
 from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
 from qbuild.doctor.machine_facts import Facts, GpuFacts, Level
 from qbuild.errors import QbuildError
@@ -166,12 +167,29 @@ def _below(level: Level, other: Level) -> bool:
 
 def _command(rule: Rule, usable: list[_Card], level: Level | None, target: str) -> str:
     """Return the one command that builds for this machine: its GPUs and its processor."""
+    numbers = _numbers(usable)
     words = ["qbuild", "--recipe", rule.name]
-    if rule.exact:
-        words += ["--cuda-arch", ",".join(_numbers(usable))]
+    if rule.exact and len(numbers) == 1:
+        words = ["qbuild", "--gpu", _gpu_name(usable[0])]
+    elif rule.exact:
+        words += ["--cuda-arch", ",".join(numbers)]
     if level and _below(level, rule.cpu):
         words += ["--set", f"target.cpu={level}"]
     return " ".join([*words, "--os", target])
+
+
+def _gpu_name(card: _Card) -> str:
+    """Return a card as --gpu takes it: its name as one word, or its compute capability."""
+    from qbuild.cuda.arch import find_gpu
+    from qbuild.recipe.gpu import slug
+
+    assert card.capability is not None
+    number = f"{card.capability[0]}.{card.capability[1]}"
+    try:
+        gpu = find_gpu(card.facts.name or "")
+    except QbuildError:
+        return number
+    return slug(gpu.name) if str(gpu.capability) == number and gpu.listed else number
 
 
 def _numbers(usable: list[_Card]) -> list[str]:
@@ -196,7 +214,7 @@ def _nvidia(card: GpuFacts) -> bool:
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
     """Return whether a card can be used, and if not, why."""
-    from qbuild.doctor.checks_cuda import capability_of, own_build, without_recipe
+    from qbuild.doctor.checks_cuda import own_build, without_recipe
 
     text = capability_of(card)
     capability = None

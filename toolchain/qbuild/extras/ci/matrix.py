@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from qbuild.extras.ci.pipeline import NATIVE_NOTE, Entry
+from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.model import Recipe
 
 LINUX_RUNNER = "ubuntu-24.04"
@@ -53,8 +54,6 @@ def _builds(toolchain: str, system: str) -> bool:
 
 def known_entries() -> tuple[Entry, ...]:
     """Return the entries of the recipes that come with qbuild."""
-    from qbuild.recipe.load import known_recipes, load_recipe
-
     return entries(load_recipe(name) for name in known_recipes())
 
 

@@ -31,6 +31,7 @@ from qbuild.extras.ci.pipeline import (
     Upload,
     Workflow,
 )
+from qbuild.recipe.convert import suggest
 
 Say = Callable[[str], None]
 
@@ -80,8 +81,6 @@ def find(name: str, known: tuple[Instance, ...]) -> Instance:
     Raises:
         UsageError: There is none.
     """
-    from qbuild.recipe.convert import suggest
-
     names = [each.name for each in known]
     if name not in names:
         raise UsageError(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild import toml
 from qbuild.binary.zip_reader import ZipView, open_zip
 from qbuild.bundle.readme import PROCESSORS
 from qbuild.console import Reporter, Silent
@@ -15,6 +16,7 @@ from qbuild.errors import ArchiveError
 from qbuild.extras.report import changes, contents, history
 from qbuild.extras.report.data import Fact, GpuCode, Patch, Report
 from qbuild.extras.report.speed import speed_beside
+from qbuild.recipe.isa import EXTENSIONS
 from qbuild.recipe.rebuild import recipe_words
 from qbuild.store import Store
 from qbuild.verify import papers
@@ -229,8 +231,6 @@ def _cpu(bundle: Bundle) -> tuple[Fact, ...]:
 
 
 def _switches(cmake: object) -> tuple[tuple[str, bool], ...]:
-    from qbuild.recipe.isa import EXTENSIONS
-
     if not isinstance(cmake, Mapping):
         return ()
     return tuple(
@@ -317,8 +317,6 @@ def _rebuild(bundle: Bundle, zip_name: str) -> tuple[Fact, ...]:
 
 def _recipe_toml(recipe: Mapping[str, Any]) -> str:
     """Return the resolved recipe as TOML, or nothing when the zip holds none."""
-    from qbuild import toml
-
     try:
         return toml.dumps(recipe) if recipe else ""
     except (ValueError, TypeError, RecursionError):  # e.g. a null, which TOML cannot say

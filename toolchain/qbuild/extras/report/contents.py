@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from qbuild.binary.fatbin import read_fatbin_data
+from qbuild.binary.pe import PeImage
 from qbuild.binary.zip_reader import ZipView
+from qbuild.cuda.device_code import families
 from qbuild.errors import QbuildError
 from qbuild.extras.report.data import GpuCode, Item, Kind, Needs, Part
 from qbuild.verify import binaries, papers
@@ -111,8 +114,6 @@ def kind_of(bundle: Bundle, path: str) -> Kind:
 
 
 def _is_library(image: PeImage | ElfImage) -> bool:
-    from qbuild.binary.pe import PeImage
-
     return image.is_dll if isinstance(image, PeImage) else image.kind == "so"
 
 
@@ -185,9 +186,6 @@ def _parts(sections: tuple[Section, ...], size: int) -> tuple[tuple[Part, int], 
 
 def gpu_of(bundle: Bundle) -> tuple[tuple[GpuCode, ...], tuple[tuple[str, str], ...]]:
     """Return the CUDA code by file, and how each family of GPUs runs llama.cpp's kernels."""
-    from qbuild.binary.fatbin import read_fatbin_data
-    from qbuild.cuda.device_code import families
-
     found: list[GpuCode] = []
     kernels: list[FatReport] = []
     for name, image in sorted(bundle.images.every.items()):

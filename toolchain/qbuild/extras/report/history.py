@@ -17,6 +17,7 @@ from qbuild.errors import QbuildError
 from qbuild.extras.report.data import Built, Checked, CheckLine, Edge, Fact, Timeline
 from qbuild.store import Entry, Store
 from qbuild.verify.papers import dig, texts
+from qbuild.verify.verdict import from_json
 
 if TYPE_CHECKING:
     from qbuild.verify.verdict import Verdict
@@ -70,8 +71,6 @@ def checked(path: Path, found: Verdict) -> Checked:
 
 def _verdict_beside(path: Path, sha256: str) -> tuple[Verdict | None, str]:
     """Return the verdict that lies beside a zip if it is about these bytes, and else why not."""
-    from qbuild.verify.verdict import from_json
-
     beside = path.with_name(f"{path.name}.verdict.json")
     try:
         if not beside.is_file():
