@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.tools import require
+
 PAGE = b"<!DOCTYPE html><html><head><title>Hotel Wi-Fi login</title></head><form></form></html>"
 
 
@@ -158,6 +160,7 @@ def hang_up(peer: socket.socket) -> None:
 
 def make_certificate(folder: Path, name: str, *, days: str = "30", host: str = "localhost") -> Path:
     """Write a certificate that nobody has signed but itself, with its key; return the file."""
+    require("openssl")
     key, pem = folder / f"{name}.key", folder / f"{name}.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", pem,

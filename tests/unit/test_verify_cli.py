@@ -121,3 +121,18 @@ def test_sizes_of_what_is_no_zip(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_gpu_that_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["verify", "--gpu", "GTX 106O", str(good(tmp_path))]) == 3
     assert "did you mean GTX 1060" in capsys.readouterr().err
+
+
+def test_a_zip_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
+    """No check fails on it, because there is nothing to check: that is no acceptance."""
+    import zipfile
+
+    from qbuild.verify import verify_zip
+
+    for name, files in (("empty.zip", {}), ("text.zip", {"readme.txt": "hello"})):
+        with zipfile.ZipFile(tmp_path / name, "w") as out:
+            for member, text in files.items():
+                out.writestr(member, text)
+        verdict = verify_zip(tmp_path / name)
+        assert [check.id for check in verdict.failed] == ["archive"]
+        assert "nothing to accept" in verdict.failed[0].details[0]

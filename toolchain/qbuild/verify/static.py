@@ -170,8 +170,8 @@ def _checks(
     """Make all checks, the cheap ones first."""
     unpacked, images, manifest = bundle.unpacked, bundle.images, bundle.manifest
     problems = (*unpacked.damaged.values(), *images.problems)
-    if not images.names and not problems:
-        problems = ("it holds no program and no library, so there is nothing to accept",)
+    if not images.names and manifest is None and not problems:
+        problems = ("it holds no program, no library and no manifest: there is nothing to accept",)
     yield judge("archive", "the archive is sound", problems, f"{len(unpacked.files)} files")
     yield _packing(path, view, bundle, scratch)
     yield judge(
