@@ -114,7 +114,7 @@ class _Rewrite(ast.NodeTransformer):
             if node.value is not None:
                 node.value = self.visit(node.value)  # type: ignore[assignment]
             return node
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.body = [self.visit(each) for each in node.body]  # type: ignore[misc]
             return node
         replacement = None

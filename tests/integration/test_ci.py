@@ -16,6 +16,7 @@ from qbuild.extras.ci.matrix import entries
 from qbuild.extras.ci.pipeline import Checkout, Download, Job, Run, Upload, Workflow
 from qbuild.extras.ci.run import instances, run
 from qbuild.recipe.model import Recipe, Target, Toolchain
+from support.tools import needs
 
 pytestmark = pytest.mark.integration
 
@@ -152,6 +153,7 @@ class Here:
 ROWS = ({"recipe": "a b;$(touch pwned)", "os": "linux"}, {"recipe": "c", "os": "windows"})
 
 
+@needs("bash")
 def test_a_job_runs_from_a_clean_clone_with_its_rows_values(repo: Path, tmp_path: Path) -> None:
     script = 'ls; echo "$RECIPE/$TARGET_OS"; mkdir dist; echo "$RECIPE" > "dist/$TARGET_OS.zip"\n'
     job = Job(
@@ -191,6 +193,7 @@ def test_a_job_runs_from_a_clean_clone_with_its_rows_values(repo: Path, tmp_path
     assert not list(tmp_path.rglob("pwned"))
 
 
+@needs("bash")
 def test_two_builds_from_scratch_share_nothing(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +213,7 @@ def test_two_builds_from_scratch_share_nothing(
     assert f"store: {tmp_path}/mine" in here.said
 
 
+@needs("bash")
 def test_a_failed_step_ends_the_job_but_not_what_always_runs(repo: Path, tmp_path: Path) -> None:
     job = Job(
         id="canary",

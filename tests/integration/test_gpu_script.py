@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.integration
+from support.tools import needs
+
+pytestmark = [pytest.mark.integration, needs("bash")]
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.sh"
 
 

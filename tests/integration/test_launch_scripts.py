@@ -23,6 +23,7 @@ from qbuild.extras.services import watchdog
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store
 from qbuild.verify import tiny_gguf, wine
+from support.tools import require
 
 pytestmark = pytest.mark.integration
 
@@ -45,6 +46,13 @@ for word in "$@"; do
 done
 exit ${code:-0}
 """
+
+
+@pytest.fixture(autouse=True)
+def _shell_tools(request: pytest.FixtureRequest) -> None:
+    """The start scripts use what every system has that people run them on; a container may not."""
+    if "_sh_" in request.node.name:
+        require("sed", "awk", "grep")
 
 
 @pytest.fixture

@@ -437,3 +437,37 @@ def test_by_hand_and_by_qbuild_on_the_real_pin(
         done = run_git(["am", "--3way", *files], clone, env=HAND)
         assert done.rc == 0, done.err
         assert run_git(["rev-parse", "HEAD^{tree}"], clone).text == tree
+
+
+@pytest.mark.parametrize("harm", ["other bytes", "missing"])
+def test_what_git_left_on_the_disk_is_compared_with_the_commit(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    """git reports success, and the disk has something else: that would be compiled."""
+    from qbuild.patches import apply
+
+    base = lab.commit({"a.c": numbered(), "b.c": numbered(9)})
+    lab.series("one", base, [("first: x", {"a.c": numbered(line20="changed")})])
+    real = apply._check_export
+
+    def disturbed(bench: apply.Bench, head: str) -> None:
+        path = bench.tree / "b.c"
+        path.write_bytes(b"x") if harm == "other bytes" else path.unlink()
+        real(bench, head)
+
+    monkeypatch.setattr(apply, "_check_export", disturbed)
+    with pytest.raises(PatchError, match=r"did not write `b\.c`"):
+        _apply(lab, base, "one")
+
+
+def test_a_patch_that_changes_more_than_it_names_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lints saw what the mail names; git must not have done more."""
+    from qbuild.patches import apply
+
+    base = lab.commit({"a.c": numbered(), "b.c": numbered(9)})
+    lab.series("one", base, [("first: x", {"a.c": numbered(line20="changed")})])
+    monkeypatch.setattr(apply, "_touched", lambda *_: {"a.c", "b.c"})
+    with pytest.raises(PatchError, match=r"git changed `b\.c`, which patch"):
+        _apply(lab, base, "one")

@@ -94,7 +94,7 @@ def test_each_signal_that_asks_to_stop_is_heard_once(
     )
     done = subprocess.run(
         python(code), capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )  # fmt: skip
     assert done.stdout.split() == ["stopped", "True", "ignored", "marked"], done.stderr
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.small_project import SmallProject, lend_tools
+from support.tools import needs
 
 pytestmark = pytest.mark.integration
 
@@ -229,6 +230,7 @@ def test_damaged_entries_are_made_again(
 
 
 @pytest.mark.parametrize("megabytes", [1, 90, 130])
+@needs("unshare", "mount")
 def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     assert not (tmp_path / "dist" / small.zip_name).exists()
 
 
+@needs("unshare", "mount")
 def test_a_full_output_disk_keeps_the_finished_zip_in_the_store(
     small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
 ) -> None:
@@ -264,6 +267,7 @@ def test_a_full_output_disk_keeps_the_finished_zip_in_the_store(
     assert time.monotonic() - started < 60
 
 
+@needs("unshare")
 def test_offline_after_a_first_run_gives_the_same_zip(
     small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def test_the_order_of_files_does_not_matter() -> None:
 
 def test_it_says_what_the_bundle_is() -> None:
     data = json.loads(manifest().to_json())
-    assert data["name"] == "llama-g0c1e57098-avx2-windows-x86_64"
+    # the recipe of these tests is not quite avx2: a digest of the difference says so
+    assert re.fullmatch(r"llama-g0c1e57098-avx2-[0-9a-f]{6}-windows-x86_64", data["name"])
     assert data["version"] == "g0c1e57098"
     assert data["target"] == {"os": "windows", "arch": "x86_64", "cpu": "x86-64-v3", "isa": []}
     assert data["source"]["tree"] == FACTS.source.tree
@@ -65,7 +67,7 @@ def test_it_says_what_the_bundle_is() -> None:
 def test_a_build_number_names_the_bundle() -> None:
     source = dataclasses.replace(FACTS.source, build_number=7321)
     numbered = dataclasses.replace(FACTS, source=source)
-    assert numbered.name == "llama-b7321-avx2-windows-x86_64"
+    assert re.fullmatch(r"llama-b7321-avx2-[0-9a-f]{6}-windows-x86_64", numbered.name)
 
 
 def test_files_are_found_by_name_and_role() -> None:

@@ -34,7 +34,7 @@ def test_lines_are_short_except_commands() -> None:
 @pytest.mark.parametrize(
     "phrase",
     [
-        "llama-g0c1e57098-avx2-windows-x86_64",
+        FACTS.name,
         "commit 0c1e57098 of 2026-10-01",
         "Haswell, 2013",
         "x86-64-v3",
@@ -47,7 +47,7 @@ def test_lines_are_short_except_commands() -> None:
         "curl.exe -L -o",
         "web UI is NOT inside",
         "ggml: export the API on MinGW. Why: lld would export everything",
-        "certutil -hashfile llama-g0c1e57098-avx2-windows-x86_64.zip SHA256",
+        f"certutil -hashfile {FACTS.name}.zip SHA256",
         "qbuild reproduce --recipe avx2 --os windows",
         "NOT run on a real Windows",
         "move them together",
@@ -62,7 +62,7 @@ def test_linux_readers_find() -> None:
     readme = text(facts("linux"))
     assert "glibc 2.28 or newer" in readme
     assert "./llama-cli -m models/model.gguf" in readme
-    assert "sha256sum -c llama-g0c1e57098-avx2-linux-x86_64.zip.sha256" in readme
+    assert f"sha256sum -c {facts('linux').name}.zip.sha256" in readme
     for phrase in ("SmartScreen", ".exe", "NOT run on a real Windows", "certutil"):
         assert phrase not in readme
 

@@ -377,3 +377,15 @@ def test_a_kind_has_many_results(store: Store) -> None:
     store.put("thing", step_key("thing", other), other, make)
     assert {entry.key for entry in store.entries()} == {KEY, step_key("thing", other)}
     assert {entry.size for entry in store.entries()} == {len("hello") + len("#!/bin/sh\n")}
+
+
+def test_a_step_can_be_held_in_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
+    from filelock import FileLock, Timeout
+
+    store = Store(tmp_path / "a" / "b")
+    for _ in range(2):
+        with store.lock("thing", KEY, Silent()):
+            (held,) = (store.root / "locks").iterdir()
+            with pytest.raises(Timeout):
+                FileLock(held, timeout=0).acquire()
+    FileLock(held, timeout=0).acquire()

@@ -41,7 +41,7 @@ def test_programs_are_the_hosts_libraries_the_targets() -> None:
     assert other["nvidia-cublas-cu12"] == "12.4.5.8 linux-x86_64"
 
 
-@pytest.mark.parametrize("name", ["gtx1060", "a100", "pascal-to-blackwell"])
+@pytest.mark.parametrize("name", ["gtx1060", "pascal-to-blackwell"])
 def test_without_cublas_nothing_of_it_is_fetched_linked_or_shipped(name: str) -> None:
     found = plan(name)
     assert "nvidia-cublas-cu12" not in wheels(found)
@@ -76,6 +76,12 @@ def test_cublas_goes_with_the_runtime_where_only_that_is_named(tmp_path: Path) -
     own = tmp_path / "gtx1060.toml"
     own.write_text(text.replace('cublas = "none"', 'cuda_runtime = "separate"'), encoding="utf-8")
     assert load_recipe(str(own)).bundle.cublas == "separate"
+
+
+def test_on_the_command_line_cublas_goes_with_the_runtime_too() -> None:
+    words = ["bundle.cuda_runtime=separate"]
+    assert load_recipe("a100", overrides=words).bundle.cublas == "separate"
+    assert load_recipe("gtx1060", overrides=words).bundle.cublas == "none"
 
 
 def test_no_cublas_without_the_kernels_that_stand_in_for_it() -> None:
@@ -193,7 +199,7 @@ def test_refused_plans(name: str, overrides: list[str], host: str, what: str) ->
         (["GTX 1060", "rtx 3060"], ["61-real", "86-real"]),
         (["120"], ["120a-real"]),
         (["RTX 5090"], ["120a-real"]),
-        (["sm_61"], ["sm_61"]),
+        (["sm_61"], ["61-real"]),
     ],
 )
 def test_architectures_of_the_command_line(words: list[str], archs: list[str]) -> None:

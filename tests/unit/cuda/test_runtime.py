@@ -70,3 +70,21 @@ def test_refusals(candidates: list[Candidate], driver: str | None, what: str) ->
         choose(candidates, NAMES, parse_archs(["61-real"]), target="windows", driver=driver)
     assert what in caught.value.what
     assert caught.value.fix
+
+
+def test_a_runtime_without_device_code_claims_none() -> None:
+    cudart = Library(
+        name="cudart64_12.dll",
+        size=1,
+        exports=frozenset({"cudaMalloc"}),
+        cubins=(),
+        ptx=(),
+        compression="none",
+    )
+    candidate = Candidate(version="12.9.79", libraries=(cudart,))
+    choice = choose([candidate], {"cudaMalloc"}, parse_archs(["61-real"]), target="windows")
+    assert choice.driver == "528.33"
+    assert choice.proofs == (
+        "exports all 1 imported functions",
+        "holds no device code, runs with driver 528.33 and newer",
+    )

@@ -1,15 +1,17 @@
-"""The cuda-clang and nvcuda series: small call sites, code in added files."""
+"""The cuda-clang, nvcuda and own-blas series: small call sites, code in added files."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
 
 from qbuild import resources
+from qbuild.cuda import tree
 
 
-@pytest.mark.parametrize("name", ["cuda-clang", "nvcuda"])
+@pytest.mark.parametrize("name", ["cuda-clang", "nvcuda", "own-blas"])
 def test_everything_upstream_is_behind_an_option(name: str) -> None:
     folder = resources.patches_dir() / name
     table = tomllib.loads((folder / "series.toml").read_text(encoding="utf-8"))
@@ -33,6 +35,42 @@ def test_driver_functions_are_never_linked() -> None:
         if line.startswith("+#define cu") and "ggml_cu" in line
     }
     assert len(names) == 11
+
+
+def _own_blas() -> str:
+    (patch,) = (resources.patches_dir() / "own-blas").glob("*.patch")
+    return patch.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", tree.CUBLAS_FUNCTIONS)
+def test_every_function_of_cublas_is_declared_defined_and_looked_up(name: str) -> None:
+    text = _own_blas()
+    assert re.search(rf"^\+GGML_OWN_BLAS_API [a-z].*\b{name}\(", text, re.MULTILINE), "declared"
+    assert re.search(rf"^\+(cublasStatus_t|const char \*) {name}\(", text, re.MULTILINE), "defined"
+    assert f'take(from, "{name}",' in text, "looked up"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CUBLAS_STATUS_NOT_SUPPORTED", 15), ("CUBLAS_OP_C", 2), ("CUBLAS_FILL_MODE_UPPER", 1),
+        ("CUBLAS_DIAG_UNIT", 1), ("CUBLAS_SIDE_RIGHT", 1), ("CUBLAS_TF32_TENSOR_OP_MATH", 3),
+        ("CUBLAS_GEMM_DEFAULT", -1), ("CUBLAS_GEMM_DEFAULT_TENSOR_OP", 99),
+        ("CUBLAS_COMPUTE_16F", 64), ("CUBLAS_COMPUTE_32F", 68),
+    ],
+)  # fmt: skip
+def test_values_are_those_of_cublas(name: str, value: int) -> None:
+    """The real library is called with them (values: NVIDIA's documentation of the cuBLAS API)."""
+    found = re.search(rf"^\+    {name} += (-?[0-9]+),$", _own_blas(), re.MULTILINE)
+    assert found
+    assert int(found[1]) == value
+
+
+def test_cublas_is_only_looked_for_beside_the_backend() -> None:
+    text = _own_blas()
+    assert "LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32" in text
+    assert text.count("dlopen(") == 1
+    assert "dlopen((own_folder() + name).c_str()" in text
 
 
 def test_flash_attention_stores_quants_of_its_own_lanes_only() -> None:

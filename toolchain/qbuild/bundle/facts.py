@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qbuild.recipe.model import Recipe
+from qbuild.recipe.rebuild import label
 from qbuild.toolchains.crt import Redistributable
 
 
@@ -183,7 +184,7 @@ class BundleFacts:
     def name(self) -> str:
         """Return the bundle's name: ``llama-<version>-<recipe>-<os>-<arch>``."""
         target = self.recipe.target
-        return f"llama-{self.source.label}-{self.recipe.name}-{target.os}-{target.arch}"
+        return f"llama-{self.source.label}-{label(self.recipe)}-{target.os}-{target.arch}"
 
 
 def canonical_json(data: Any) -> bytes:

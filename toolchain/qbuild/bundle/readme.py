@@ -13,11 +13,14 @@ from typing import Final
 from qbuild.bundle.facts import BundleFacts, SeriesFacts
 from qbuild.bundle.launch.profile import profiles_of
 from qbuild.bundle.third_party import Found
+from qbuild.cuda.arch import parse_archs
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.rebuild import recipe_words
 
 FILE_NAME: Final = "README.txt"
 _WIDTH: Final = 78
+_TENSOR_CORES: Final = 70
+"""The first architecture with tensor cores (Volta)."""
 
 # First processors of each level of the x86-64 psABI, from the vendors' own product tables.
 PROCESSORS: Final[Mapping[str, str]] = {
@@ -172,16 +175,22 @@ def _cuda_libraries(facts: BundleFacts) -> str:
 
 def _own_blas(facts: BundleFacts) -> str:
     """Return what a bundle without cuBLAS gives up, and how its user gets it back."""
+    archs = parse_archs(facts.recipe.cuda.architectures)
+    price = "by how much nobody measured yet"
+    if any(arch.number >= _TENSOR_CORES for arch in archs):
+        price = (
+            "those of F16 and BF16 models many times, because the kernels inside do not use this "
+            "GPU's tensor cores yet"
+        )
     files = ("cublas64_12.dll", "cublasLt64_12.dll")
     if not facts.windows:
         files = ("libcublas.so.12", "libcublasLt.so.12")
     return (
         "NVIDIA's cuBLAS is NOT inside: kernels of qbuild's multiply what is not quantised (F32, "
         "F16 and BF16 weights in prompts, attention with flash attention off). Quantised weights "
-        "never use it. It would make the zip 400 MB larger, and such prompts faster; by how much "
-        f"nobody measured yet. To have it, put {' and '.join(files)} of CUDA 12 beside the "
-        "programs: they are then used, and the log says so. GGML_CUDA_BLAS=own in the environment "
-        "keeps to the kernels inside."
+        f"never use it. It would make the zip 400 MB larger, and such prompts faster: {price}. To "
+        f"have it, put {' and '.join(files)} of CUDA 12 beside the programs: they are then used, "
+        "and the log says so. GGML_CUDA_BLAS=own in the environment keeps to the kernels inside."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from qbuild.cli.common import (
     add_build,
     add_recipe,
     build_options,
+    gpu_name,
     make_plan,
     print_json,
     store,
@@ -97,7 +99,7 @@ def make(args: argparse.Namespace, reporter: Reporter) -> Made:
     options = build_options(args)
     if args.release:
         options = _for_release(options)
-    if not (args.name or args.recipe):
+    if not (args.name or args.recipe or gpu_name(args)):
         _take_detected(args, reporter)
     plan = make_plan(args)
     dist = Path(args.dist).absolute()
@@ -191,8 +193,20 @@ def _take_detected(args: argparse.Namespace, reporter: Reporter) -> None:
             where="; ".join(found.reasons) or None,
             fix="name one for another machine, e.g. `qbuild --recipe avx2`; see `qbuild list`",
         )
-    args.recipe, args.os = found.recipe, args.os or found.os
-    reporter.say(f"no recipe named; this machine fits `{found.recipe}`: {'; '.join(found.reasons)}")
+    words = shlex.split(found.command)[1:] or ["--recipe", found.recipe, "--os", found.os]
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        if option == "--set":
+            args.overrides.append(value)
+        elif option == "--cuda-arch":
+            args.cuda_arch.append(value)
+        elif option == "--gpu":
+            args.for_gpu = value
+        elif option != "--os" or not args.os:
+            setattr(args, option.lstrip("-"), value)
+    reporter.say(
+        f"no recipe named; `qbuild {' '.join(words)}` fits this machine: "
+        + "; ".join(found.reasons)
+    )
 
 
 def check(zip_path: Path, home: Store, reporter: Reporter, *, run: bool) -> Verdict:

@@ -29,8 +29,13 @@ def add_everywhere(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show Python tracebacks")
 
 
-def add_recipe(parser: argparse.ArgumentParser) -> None:
-    """Add the ways to name a recipe and to override parts of it."""
+def add_recipe(parser: argparse.ArgumentParser, *, gpu: bool = True) -> None:
+    """Add the ways to name a recipe and to override parts of it.
+
+    Args:
+        parser: Where to.
+        gpu: Whether ``--gpu`` says what the recipe is for; in some commands it is the machine's.
+    """
     parser.add_argument("name", nargs="?", metavar="RECIPE", help="recipe name or .toml file")
     parser.add_argument("--recipe", metavar="RECIPE", help="the same, as an option")
     parser.add_argument("--os", metavar="OS", help="linux or windows, instead of the recipe's")
@@ -47,9 +52,16 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARCH",
-        help="compile device code for this instead of the recipe's architectures, e.g. 86-real or "
-        '"RTX 3060"; may be repeated',
+        help="compile device code for this instead of the recipe's architectures, e.g. 86-real; "
+        "may be repeated. One GPU's name alone means --gpu",
     )
+    if gpu:
+        parser.add_argument(
+            "--gpu",
+            dest="for_gpu",
+            metavar="NAME",
+            help='make the bundle for this GPU, e.g. "RTX 3060": name, papers and code are its own',
+        )
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +137,15 @@ def recipe_name(args: argparse.Namespace) -> str:
     if args.name and args.recipe and args.name != args.recipe:
         raise UsageError(f"two recipes named: `{args.name}` and `{args.recipe}`", fix="name one")
     name = args.recipe or args.name
+    card = gpu_name(args)
+    if not name and card:
+        from qbuild.errors import RecipeError
+        from qbuild.recipe.gpu import BASE, base_of
+
+        try:
+            return base_of(card)
+        except RecipeError:  # the recipe's own check says what is wrong with it
+            return BASE
     if not name:
         raise UsageError("no recipe named", fix="e.g. `qbuild --recipe avx2`; see `qbuild list`")
     return str(name)
@@ -135,9 +156,37 @@ def load(args: argparse.Namespace) -> Recipe:
     from qbuild.recipe.load import load_recipe
 
     overrides = list(args.overrides)
-    if args.cuda_arch:
+    if card := gpu_name(args):
+        overrides.append(f"cuda.gpu={json.dumps(card)}")
+    elif args.cuda_arch:
         overrides.append(f"cuda.architectures={json.dumps(cuda_archs(args.cuda_arch))}")
     return load_recipe(recipe_name(args), os=args.os, overrides=overrides)
+
+
+def gpu_name(args: argparse.Namespace) -> str | None:
+    """Return the one GPU that ``--gpu`` names, or ``--cuda-arch`` by a name.
+
+    Raises:
+        UsageError: Both are given.
+    """
+    card = getattr(args, "for_gpu", None)
+    archs = getattr(args, "cuda_arch", None) or []
+    if card and archs:
+        raise UsageError(
+            "--gpu and --cuda-arch contradict each other",
+            fix="name the GPU, or the architectures",
+        )
+    if card:
+        return str(card)
+    if len(archs) != 1 or "," in archs[0] or archs[0][:1].isdigit():
+        return None
+    from qbuild.cuda.arch import find_gpu
+    from qbuild.errors import RecipeError
+
+    try:
+        return find_gpu(archs[0]).name
+    except RecipeError:
+        return None
 
 
 def cuda_archs(words: list[str]) -> list[str]:

@@ -37,7 +37,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_recipe(scripts)
     scripts.add_argument("--dir", metavar="DIR", default=".", help="where to (default: here)")
     systemd = verb("systemd", "a systemd unit for a server profile (Linux)")
-    add_recipe(systemd)
+    add_recipe(systemd, gpu=False)
     _add_profile(systemd)
     systemd.add_argument(
         "--dir", metavar="DIR", default="/opt/llama", help="where the bundle is unpacked"
@@ -52,7 +52,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="the unpacked bundle with its models, to count whether servers fit side by side",
     )
     fit = verb("fit", "whether the servers that a profile starts fit this machine together")
-    add_recipe(fit)
+    add_recipe(fit, gpu=False)
     _add_profile(fit)
     fit.add_argument(
         "--models", metavar="DIR", default=".", help="the unpacked bundle with its models (here)"

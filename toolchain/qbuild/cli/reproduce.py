@@ -130,11 +130,13 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     Raises:
         ReproduceError: It failed; its own message was printed.
     """
-    command = [sys.executable, "-m", "qbuild", "build", args.recipe or args.name, "--no-run"]
+    named = args.recipe or args.name
+    command = [sys.executable, "-m", "qbuild", "build", *([named] if named else []), "--no-run"]
     command += ["--store", str(folder / "store"), "--dist", str(folder / "dist")]
     command += ["--no-compiler-cache", "--offline", "--jobs", str(how.jobs)]
     for name, value in (
         ("--os", args.os),
+        ("--gpu", args.for_gpu),
         ("--lockfile", args.lockfile),
         ("--patches", args.patches),
     ):

@@ -239,10 +239,19 @@ class Gpu:
     Args:
         name: As the table spells it.
         capability: Its compute capability.
+        base: The recipe that a bundle for it starts from.
+        arm: Whether it is only sold beside an ARM processor.
     """
 
     name: str
     capability: ComputeCapability
+    base: str = "gtx1060"
+    arm: bool = False
+
+    @property
+    def listed(self) -> bool:
+        """Whether its name is in the table, and not only its chip or its compute capability."""
+        return _gpus().get(plain(self.name)) == self
 
     @property
     def cmake(self) -> str:
@@ -255,13 +264,22 @@ def _gpus() -> dict[str, Gpu]:
     found = {}
     for row in resources.read_table("gpus.toml")["family"]:
         for name in row["gpus"]:
-            found[plain(name)] = Gpu(name=name, capability=_capability(row["cc"]))
+            found[plain(name)] = Gpu(
+                name=name,
+                capability=_capability(row["cc"]),
+                base=row.get("base", "gtx1060"),
+                arm=name in row.get("arm", ()),
+            )
     return found
 
 
 def _capability(text: str) -> ComputeCapability:
     major, minor = text.split(".")
     return ComputeCapability(major=int(major), minor=int(minor))
+
+
+_CAPABILITY: Final = r"(?:(?:compute capability )?(?=[0-9]+\.)|sm_?)([0-9]{1,2})\.?([0-9])"
+"""``6.1``, ``compute capability 6.1``, ``sm61``, ``sm_61``."""
 
 
 def find_gpu(name: str) -> Gpu:
@@ -273,7 +291,7 @@ def find_gpu(name: str) -> Gpu:
     Raises:
         RecipeError: There is none in the table; the message names near ones.
     """
-    if match := re.fullmatch(r"\s*([0-9]{1,2})\.([0-9])\s*", name):
+    if match := re.fullmatch(_CAPABILITY, name.strip()):
         capability = ComputeCapability(major=int(match[1]), minor=int(match[2]))
         return Gpu(name=f"compute capability {capability}", capability=capability)
     table = _gpus()

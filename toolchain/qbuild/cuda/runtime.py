@@ -226,13 +226,16 @@ def choose(
             continue
         floor = driver_floor(candidate.version, target, candidate.compression)
         names = ", ".join(arch.name for arch in archs)
+        device = any(library.cubins for library in candidate.libraries)
         return Choice(
             candidate=candidate,
             driver=floor,
             proofs=(
                 f"exports all {len(wanted)} imported functions",
-                f"has machine code for {names}",
-                f"its device code ({candidate.compression}) is read by driver {floor} and newer",
+                *((f"has machine code for {names}",) if device else ()),
+                f"its device code ({candidate.compression}) is read by driver {floor} and newer"
+                if device
+                else f"holds no device code, runs with driver {floor} and newer",
             ),
             rejected=(
                 *rejected,

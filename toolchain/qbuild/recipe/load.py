@@ -15,7 +15,7 @@ from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.flags import check_kv_types
 from qbuild.cuda.table import parse_version
 from qbuild.errors import QbuildError, RecipeError, UsageError
-from qbuild.recipe import isa, launch
+from qbuild.recipe import gpu, isa, launch
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.recipe.model import Recipe
 from qbuild.recipe.toolchains import by_visual_studio, traits
@@ -163,20 +163,28 @@ def load_recipe(
     if isinstance(chosen, str) and chosen in per_os:
         _merge(merged, per_os[chosen])
         _merge(merged, command_line)
-    _follow_runtime(merged)
+    _follow_runtime(merged, command_line)
     try:
+        gpu.resolve(merged, command_line)
         recipe: Recipe = build(Recipe, merged)
         _check(recipe, path)
     except KeyProblem as problem:
         raise _error(layers, problem) from None
-    return recipe
+    return gpu.named(recipe, command_line)
 
 
-def _follow_runtime(merged: Mapping[str, Any]) -> None:
-    """Leave cuBLAS out where the recipe leaves NVIDIA's runtime out and names only that."""
-    bundle = merged.get("bundle")
-    if isinstance(bundle, dict) and bundle.get("cuda_runtime") == "separate":
-        bundle.setdefault("cublas", "separate")
+def _follow_runtime(merged: Mapping[str, Any], command_line: Mapping[str, Any]) -> None:
+    """Leave cuBLAS out where NVIDIA's runtime is left out and only that is named.
+
+    On the command line it is as well: whoever leaves the runtime out of a recipe that bundles both
+    means both.
+    """
+    bundle, named = merged.get("bundle"), command_line.get("bundle", {})
+    if not isinstance(bundle, dict) or bundle.get("cuda_runtime") != "separate":
+        return
+    bundle.setdefault("cublas", "separate")
+    if isinstance(named, Mapping) and "cuda_runtime" in named and "cublas" not in named:
+        bundle["cublas"] = "separate" if bundle["cublas"] == "bundled" else bundle["cublas"]
 
 
 def as_dict(recipe: Recipe) -> dict[str, Any]:

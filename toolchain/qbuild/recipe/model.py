@@ -172,6 +172,13 @@ class Cuda:
             "`--cuda-arch` overrides it."
         ),
     )
+    gpu: str = field(
+        default="",
+        metadata=doc(
+            "The one GPU that this is for, as NVIDIA calls it, e.g. `RTX 3060`: stands for its "
+            "architecture. `--gpu` sets it, and then it names the zip as well."
+        ),
+    )
     kv_cache: tuple[str, ...] = field(
         default=("q4_0-q4_0", "q8_0-q8_0"),
         metadata=doc(

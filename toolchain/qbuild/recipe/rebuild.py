@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from qbuild.errors import QbuildError
+from qbuild.recipe import gpu
 from qbuild.recipe.load import as_dict, known_recipes, load_recipe
+from qbuild.recipe.model import Recipe
 
 
 def recipe_words(recipe: Mapping[str, Any]) -> tuple[str, ...]:
@@ -19,22 +22,69 @@ def recipe_words(recipe: Mapping[str, Any]) -> tuple[str, ...]:
     A recipe that is none of this qbuild's with changes that ``--set`` can say is its maker's file.
     Keys that the papers of an older qbuild do not have are no change.
     """
-    name = str(recipe.get("name", ""))
-    target = recipe.get("target")
-    system = str(target.get("os", "")) if isinstance(target, Mapping) else ""
+    name, system = str(recipe.get("name", "")), _system(recipe)
     on = ("--os", system) if system else ()
     own_file = ("--recipe", f"./{name}.toml", *on)
-    if name not in known_recipes():
+    start = _start(recipe)
+    if start is None:
         return own_file
+    words, known, given = start
     try:
-        known = _plain(as_dict(load_recipe(name, os=system or None)))
         changes = tuple(_changes(_plain(recipe), known))
-        again = load_recipe(name, os=system or None, overrides=changes)
+        again = load_recipe(_base(words), os=system or None, overrides=(*given, *changes))
     except QbuildError:
         return own_file
     if any(_changes(_plain(recipe), _plain(as_dict(again)))):
         return own_file
-    return ("--recipe", name, *on, *(word for each in changes for word in ("--set", each)))
+    return (*words, *on, *(word for each in changes for word in ("--set", each)))
+
+
+def label(recipe: Recipe) -> str:
+    """Return the recipe's name in file names; one that was changed for a build is called so.
+
+    The unchanged recipe has its name alone. With changes a digest of them follows, so that two
+    zips of one name have one recipe. A recipe of the user's own is whatever its file says.
+    """
+    made = _plain(as_dict(recipe))
+    start = _start(made)
+    if start is None:
+        return recipe.name
+    changes = sorted(_changes(made, start[1]))
+    if not changes:
+        return recipe.name
+    digest = hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6]
+    return f"{recipe.name}-{digest}"
+
+
+def _system(recipe: Mapping[str, Any]) -> str:
+    target = recipe.get("target")
+    return str(target.get("os", "")) if isinstance(target, Mapping) else ""
+
+
+def _base(words: Sequence[str]) -> str:
+    """Return the recipe's file or name that words select."""
+    if words[0] == "--recipe":
+        return words[1]
+    return gpu.base_of(words[1])
+
+
+def _start(
+    recipe: Mapping[str, Any],
+) -> tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]] | None:
+    """Return what the recipe was changed from: words, plain data, overrides; none: a user's own."""
+    name, system = str(recipe.get("name", "")), _system(recipe) or None
+    try:
+        if name in known_recipes():
+            return ("--recipe", name), _plain(as_dict(load_recipe(name, os=system))), ()
+        cuda = recipe.get("cuda")
+        card = cuda.get("gpu") if isinstance(cuda, Mapping) else None
+        if not isinstance(card, str) or not card or gpu.slug(card) != name:
+            return None
+        given = (f"cuda.gpu={json.dumps(card)}",)
+        known = load_recipe(gpu.base_of(card), os=system, overrides=given)
+        return ("--gpu", name), _plain(as_dict(known)), given
+    except QbuildError:
+        return None
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -167,12 +167,29 @@ def _below(level: Level, other: Level) -> bool:
 
 def _command(rule: Rule, usable: list[_Card], level: Level | None, target: str) -> str:
     """Return the one command that builds for this machine: its GPUs and its processor."""
+    numbers = _numbers(usable)
     words = ["qbuild", "--recipe", rule.name]
-    if rule.exact:
-        words += ["--cuda-arch", ",".join(_numbers(usable))]
+    if rule.exact and len(numbers) == 1:
+        words = ["qbuild", "--gpu", _gpu_name(usable[0])]
+    elif rule.exact:
+        words += ["--cuda-arch", ",".join(numbers)]
     if level and _below(level, rule.cpu):
         words += ["--set", f"target.cpu={level}"]
     return " ".join([*words, "--os", target])
+
+
+def _gpu_name(card: _Card) -> str:
+    """Return a card as --gpu takes it: its name as one word, or its compute capability."""
+    from qbuild.cuda.arch import find_gpu
+    from qbuild.recipe.gpu import slug
+
+    assert card.capability is not None
+    number = f"{card.capability[0]}.{card.capability[1]}"
+    try:
+        gpu = find_gpu(card.facts.name or "")
+    except QbuildError:
+        return number
+    return slug(gpu.name) if str(gpu.capability) == number and gpu.listed else number
 
 
 def _numbers(usable: list[_Card]) -> list[str]:
