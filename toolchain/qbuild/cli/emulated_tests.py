@@ -75,6 +75,12 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         print_json(summary)
     else:
         _tell(summary)
+    if not result["cases"]:
+        raise CompileError(
+            f"no case ran on the emulated {gpu.name}",
+            where=f"full log: {result['log']}",
+            fix="check --ops and --params; the log says whether the CUDA backend was loaded",
+        )
     if result["failed"] or result["status"]:
         first = result["failed"][0] if result["failed"] else f"exit code {result['status']}"
         raise CompileError(

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -412,8 +413,6 @@ def tests(builder: Builder) -> Entry:
 
 
 def _copy(source: Path, dest: Path) -> None:
-    import shutil
-
     shutil.copytree(source, dest, symlinks=True)
 
 
@@ -421,10 +420,8 @@ def put_together(folder: Path, kernels: Path, binaries: Path) -> None:
     """Fill a folder with programs and, where NVIDIA's libraries would be, the emulated GPU's."""
     for place in (binaries, kernels):
         for path in sorted(place.iterdir()):
-            target = folder / path.name
-            if target.is_symlink() or target.exists():
-                target.unlink()
-            target.symlink_to(path.resolve())
+            # Copies: ggml looks for backends beside the file that a link to its program names.
+            shutil.copy2(path, folder / path.name)
 
 
 def coverage(entry: Entry, ran: Sequence[tuple[str, str]]) -> tuple[int, int]:
