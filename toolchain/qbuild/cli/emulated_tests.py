@@ -75,20 +75,29 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         print_json(summary)
     else:
         _tell(summary)
+    _check_all_right(result, gpu.name)
+    return 0
+
+
+def _check_all_right(result: Mapping[str, Any], gpu: str) -> None:
+    """Check that cases ran and that each was right.
+
+    Raises:
+        CompileError: None ran, or one is wrong.
+    """
     if not result["cases"]:
         raise CompileError(
-            f"no case ran on the emulated {gpu.name}",
+            f"no case ran on the emulated {gpu}",
             where=f"full log: {result['log']}",
             fix="check --ops and --params; the log says whether the CUDA backend was loaded",
         )
     if result["failed"] or result["status"]:
         first = result["failed"][0] if result["failed"] else f"exit code {result['status']}"
         raise CompileError(
-            f"test-backend-ops on the emulated {gpu.name}: {len(result['failed'])} cases are "
+            f"test-backend-ops on the emulated {gpu}: {len(result['failed'])} cases are "
             f"wrong, first {first}",
             where=f"full log: {result['log']}",
         )
-    return 0
 
 
 def _tell(summary: Mapping[str, Any]) -> None:

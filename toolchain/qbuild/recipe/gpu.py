@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from qbuild.errors import RecipeError
 from qbuild.recipe.convert import KeyProblem
 from qbuild.recipe.model import Recipe
 
@@ -67,7 +68,6 @@ def resolve(merged: dict[str, Any], command_line: Mapping[str, Any]) -> None:
     if not isinstance(cuda, dict) or not isinstance(cuda.get("gpu"), str) or not cuda["gpu"]:
         return
     from qbuild.cuda.arch import find_gpu
-    from qbuild.errors import RecipeError
 
     where = ("cuda", "gpu")
     try:

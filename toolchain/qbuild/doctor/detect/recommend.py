@@ -13,10 +13,12 @@ from typing import Any
 
 from qbuild import resources
 from qbuild.cuda import table
+from qbuild.cuda.arch import find_gpu
 from qbuild.doctor.checks_cuda import capability_of
 from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
 from qbuild.doctor.machine_facts import Facts, GpuFacts, Level
 from qbuild.errors import QbuildError
+from qbuild.recipe.gpu import slug
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +182,6 @@ def _command(rule: Rule, usable: list[_Card], level: Level | None, target: str) 
 
 def _gpu_name(card: _Card) -> str:
     """Return a card as --gpu takes it: its name as one word, or its compute capability."""
-    from qbuild.cuda.arch import find_gpu
-    from qbuild.recipe.gpu import slug
-
     assert card.capability is not None
     number = f"{card.capability[0]}.{card.capability[1]}"
     try:
