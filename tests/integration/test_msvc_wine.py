@@ -17,7 +17,7 @@ import pytest
 from qbuild import resources
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
-from qbuild.steps import cmake, openblas, web_ui
+from qbuild.steps import blas_library, cmake, openblas, web_ui
 from qbuild.steps.captured import capture
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.store import Store
@@ -117,10 +117,10 @@ def test_it_writes_the_plans_files_and_stops_where_visual_studio_is_missing(
         "cache.cmake": cmake.init_cache(plan["configure"].inputs["cache"]),
     }
     if plan.find("openblas") is not None:
-        root = f"${{CMAKE_CURRENT_LIST_DIR}}/tools/{openblas.PROJECT}/{openblas.WHEEL_ROOT}"
-        written["FindBLAS.cmake"] = openblas.find_module(
+        root = f"${{CMAKE_CURRENT_LIST_DIR}}/tools/{openblas.PROJECT}/{blas_library.WHEEL_ROOT}"
+        written["FindBLAS.cmake"] = blas_library.find_module(
             f"{root}/include",
-            f"{root}/{openblas.WHEEL_LINK['windows']}",
+            f"{root}/{blas_library.WHEEL_LINK['windows']}",
             prefix="scipy_",
             suffix="",
         )

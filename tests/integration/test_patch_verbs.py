@@ -482,7 +482,7 @@ def test_bad_refs(lab: Lab, two: str, ref: str, code: int, message: str, capsys)
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["patch"], 2, "VERB"),
+        (["patch"], 2, "one of: status, check"),
         (["patch", "stauts"], 2, "stauts"),
         (["patch", "check"], 2, "--against"),
         (["patch", "rebase"], 2, "--to"),

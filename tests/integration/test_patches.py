@@ -431,7 +431,8 @@ def test_by_hand_and_by_qbuild_on_the_real_pin(
         with scratch(repo, pin.commit) as bench:
             ours = run_series(bench, pin.commit, group)
             tree = bench.must(["rev-parse", "HEAD^{tree}"])
-        assert all(p.status == "clean" for p in ours), [p.detail for p in ours]
+        # Between two series of ours an offset is normal; anything else is not.
+        assert {p.status for p in ours} <= {"clean", "offset"}, [p.detail for p in ours]
         assert run_git(["checkout", "--quiet", "--force", "--detach", pin.commit], clone).rc == 0
         files = [str(root / one.name / p.file) for one in group for p in one.patches]
         done = run_git(["am", "--3way", *files], clone, env=HAND)

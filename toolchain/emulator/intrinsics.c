@@ -89,6 +89,13 @@ uint32_t qe_shfl_up_add_u32(thread * t, uint32_t v, uint32_t b, uint32_t c, uint
     uint32_t inside, r = qe_warp_operation(t, QE_SHUFFLE_UP, mask, v, b, c, &inside);
     return inside ? r + add : r;
 }
+// 64 bits are two shuffles of halves; that they are one step for the others is what CUB relies on.
+uint64_t qe_shfl_up_add_u64(thread * t, uint64_t v, uint32_t b, uint32_t c, uint64_t add, uint32_t mask) {
+    uint32_t inside, low = qe_warp_operation(t, QE_SHUFFLE_UP, mask, (uint32_t) v, b, c, &inside);
+    uint32_t high = qe_warp_operation(t, QE_SHUFFLE_UP, mask, (uint32_t) (v >> 32), b, c, &inside);
+    uint64_t r = (uint64_t) high << 32 | low;
+    return inside ? r + add : r;
+}
 float qe_shfl_up_add_f32(thread * t, float v, uint32_t b, uint32_t c, float add, uint32_t mask) {
     uint32_t inside;
     float r = as_float(qe_warp_operation(t, QE_SHUFFLE_UP, mask, as_bits(v), b, c, &inside));
