@@ -156,5 +156,8 @@ def test_a_finished_zip_is_measured() -> None:
     assert [(each["users"], each["tools"]) for each in first["loaded"]] == [
         (1, False), (1, True), (2, False), (2, True),
     ]  # fmt: skip
-    assert all(each["errors"] == 0 and each["tokens_per_second"] > 0 for each in first["loaded"])
+    assert all(each["tokens_per_second"] > 0 for each in first["loaded"])
+    # The tiny model has 512 tokens of a character each: the longest prompts are refused, and told.
+    told = [error for each in first["loaded"] for error in each["first_errors"]]
+    assert all("exceeds the available context size" in error for error in told), told
     assert data["ratios"]["prompt"]["rounds"] == 2
