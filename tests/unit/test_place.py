@@ -103,7 +103,9 @@ def test_without_a_home_there_is_no_configuration() -> None:
 
 
 @pytest.mark.usefixtures("homeless")
-@pytest.mark.parametrize("words", [["cache", "size"], ["build", "avx2", "--offline"]])
+@pytest.mark.parametrize(
+    "words", [["cache", "size"], ["build", "avx2", "--offline", "--dist", "no-dist"]]
+)
 def test_without_a_home_a_store_must_be_named(
     words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
