@@ -263,7 +263,7 @@ def test_command_prints_machine_recipe_and_reasons(
     path = _file(tmp_path, _facts(machine).as_json())
     assert run(["detect", "--facts", path]) == 0
     out = capsys.readouterr().out
-    for text in ("i5-2400", "recipe: cpu (windows)", "qbuild --recipe cpu --os windows"):
+    for text in ("i5-2400", "recipe: baseline (windows)", "qbuild --recipe baseline --os windows"):
         assert text in out
 
 

@@ -310,10 +310,10 @@ def _explain(
 def _unused(level: Level | None, flags: frozenset[str]) -> Iterator[str]:
     """Yield what the processor has and a recipe of one level leaves unused."""
     if level == "x86-64-v4":
-        yield "AVX-512 is there: `--set target.variants=true` adds code that uses it"
+        yield "AVX-512 is there: `--set target.cpu=x86-64-v4` uses it"
     for flag, isa in (("avx_vnni", "avx-vnni"), ("avx512_vnni", "avx512-vnni")):
         if flag in flags:
-            yield f"{isa} is there: `--set target.variants=true` adds code that uses it"
+            yield f"{isa} is there: `--set 'target.isa=[\"{isa}\"]'` uses it"
             break
 
 
