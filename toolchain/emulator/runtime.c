@@ -448,6 +448,16 @@ static const struct qe_options * options(void) {
     return &made;
 }
 
+// Launches are checked and counted, but nothing runs: shows which kernels a program would choose.
+static int dry(void) {
+    static int known = -1;
+    if (known < 0) {
+        const char * asked = getenv("QBUILD_EMULATOR_DRY");
+        known = asked && *asked == '1';
+    }
+    return known;
+}
+
 static cudaError_t refuse(const struct qe_function * f, cudaError_t error, const char * what, size_t has, size_t limit) {
     fprintf(stderr, "emulated GPU: kernel %s cannot be launched: %zu %s, the limit is %zu\n", f->name, has, what, limit);
     return result(error);
@@ -492,11 +502,11 @@ static cudaError_t run(const void * host, dim3 grid, dim3 block, void ** args, s
         .dynamic_shared = (uint32_t) shared, .device = (uint32_t) current,
     };
     if (options()->trace) {
-        fprintf(stderr, "emulated GPU: launch %s grid %u,%u,%u block %u,%u,%u shared %zu\n", f->name, grid.x, grid.y,
-                grid.z, block.x, block.y, block.z, shared);
+        fprintf(stderr, "emulated GPU: launch %s %s grid %u,%u,%u block %u,%u,%u shared %zu\n", f->unit->name, f->name,
+                grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
     }
     double start = qe_seconds();
-    int failed = qe_run_kernel(&launch, options());
+    int failed = dry() ? 0 : qe_run_kernel(&launch, options());
     f->seconds += qe_seconds() - start;
     f->launches++;
     f->blocks += (uint64_t) grid.x * grid.y * grid.z;
