@@ -4,7 +4,7 @@
     python ci/emulated_cases.py FOLDER --known FILE.json --write
 
 FOLDER holds test-backend-ops beside the emulated GPU (`qbuild test gtx1060 --os linux --emulate
---folder FOLDER`). Cases are asked for in a dry run: the host code chooses and launches, the
+--prepare FOLDER`). Cases are asked for in a dry run: the host code chooses and launches, the
 emulated GPU checks the launch and notes it, and runs nothing. FILE keeps what each case launches.
 --write then chooses, for every kernel and for every operation with each combination of types, the
 case that costs least, and writes toolchain/data/emulated-cases.txt.

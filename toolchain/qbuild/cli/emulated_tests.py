@@ -59,8 +59,12 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         programs = emulator.tests(builder(device_code=False))
         header = (with_code.result("patch").path / _HEADER).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
-            folder = Path(name)
+            folder = Path(args.prepare or name).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
             emulator.put_together(folder, kernels.path / "files", programs.path / "bin")
+            if args.prepare:
+                print(folder / "test-backend-ops")
+                return 0
             place = Path(args.dist).absolute() / _FOLDER
             what = [kernels.key, programs.key, gpu.name, str(args.shuffle)]
             id = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]

@@ -65,6 +65,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="begin no further cases after so long; the same command goes on where it stopped",
     )
     emulated.add_argument(
+        "--prepare", metavar="FOLDER", help="put programs and kernels there, and run nothing"
+    )
+    emulated.add_argument(
         "--again", action="store_true", help="run cases again that have a result already"
     )
     emulated.add_argument(
