@@ -507,6 +507,9 @@ static cudaError_t run(const void * host, dim3 grid, dim3 block, void ** args, s
     }
     double start = qe_seconds();
     int failed = dry() ? 0 : qe_run_kernel(&launch, options());
+    if (f->launches == 0 && !failed) {
+        qe_report_first(f);
+    }
     f->seconds += qe_seconds() - start;
     f->launches++;
     f->blocks += (uint64_t) grid.x * grid.y * grid.z;

@@ -268,15 +268,24 @@ class Session:
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
             cpu = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"))
+            before = self._reported()
             gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"))
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
+        kernels = len(report.read(self._reported()[len(before) :]))
         both = tokens.compare(cpu, gpu)
+        problems = [both.problem] if both.problem else []
+        if not kernels:
+            problems.append("no kernel ran: the program did not use the emulated GPU")
         seen = (
-            f"{both.equal} of {both.total} tokens equal, log-probabilities within {both.error:.2g}"
+            f"{both.equal} of {both.total} tokens equal, log-probabilities within "
+            f"{both.error:.2g}, {kernels} kernels"
         )
         seconds = time.monotonic() - started
-        return judge(id, title, [both.problem] if both.problem else [], seen, seconds=seconds)
+        return judge(id, title, problems, seen, seconds=seconds)
+
+    def _reported(self) -> str:
+        return self.report.read_text(encoding="utf-8") if self.report.exists() else ""
 
     def _ask(self, model: Path, prompt: str, flags: Sequence[str]) -> tuple[tokens.Token, ...]:
         program = self.programs.find("llama-server")
@@ -308,9 +317,8 @@ class Session:
     def coverage(self) -> Check:
         """Say how many kernels ran, and what that does not prove."""
         title = "kernels that ran, emulated"
-        text = self.report.read_text(encoding="utf-8") if self.report.exists() else ""
         every = {(unit, name) for unit, names in self.units.items() for name in names}
-        ran = every & {(row.unit, row.kernel) for row in report.read(text)}
+        ran = every & {(row.unit, row.kernel) for row in report.read(self._reported())}
         if not ran:
             return not_run(f"{_ID}.coverage", title, "no kernel ran")
         names = " + ".join(gpu.name for gpu in self.devices)
