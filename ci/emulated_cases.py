@@ -83,16 +83,26 @@ def products() -> Iterator[str]:
             yield from (_chosen_product(type_, 4, inner, tokens) for tokens in (1, 2, 4, 8, 16))
 
 
-def _attention(sizes: tuple[int, int], rows: int, heads: int, type_: str, cap: str) -> str:
+def _attention(
+    sizes: tuple[int, int], rows: int, heads: int, type_: str, cap: str, sequences: int = 1
+) -> str:
     key, value = sizes
+    last, most = (f",{sequences}", f",1,{sequences}") if sequences > 1 else ("", "")
     return (
-        f"f32[{value},{heads},{rows}] = FLASH_ATTN_EXT(0.125, 0.0, {cap}, 10) "
-        f"f32[{key},{rows},{heads}] {type_}[{key},256] {type_}[{value},256] f16[256,{rows}]"
+        f"f32[{value},{heads},{rows}{last}] = FLASH_ATTN_EXT(0.125, 0.0, {cap}, 10) "
+        f"f32[{key},{rows},{heads}{last}] {type_}[{key},256{most}] {type_}[{value},256{most}] "
+        f"f16[256,{rows}{most}]"
     )
 
 
 def attentions() -> Iterator[str]:
     """Yield flash attention: head sizes, shared heads, rows, with and without soft cap."""
+    # Two sequences: only then the mask is looked through for rows that nothing looks at.
+    for sizes, heads in (((64, 64), 1), ((96, 96), 1), ((128, 128), 1), ((512, 512), 2),
+                         ((576, 512), 4)):  # fmt: skip
+        yield from (_attention(sizes, rows, heads, "f16", "0.0", 2) for rows in (2, 4, 8, 16, 17))
+        yield _attention(sizes, 1, heads * 2, "f16", "0.0", 2)
+    yield from (_attention((64, 64), rows, 1, "q8_0", "0.0", 2) for rows in (1, 2))
     for cap in ("0.0", "10.0"):
         for size in HEADS:
             for heads in (1, 2, 4, 8):

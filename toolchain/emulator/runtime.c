@@ -116,9 +116,21 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int * value, enum cudaDeviceAttr attri
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:*value = (int) d->shared_per_multiprocessor; break;
         case cudaDevAttrMaxThreadsPerMultiProcessor:     *value = d->threads_per_multiprocessor; break;
         case cudaDevAttrMaxRegistersPerBlock:            *value = 65536; break;
+        case cudaDevAttrMaxBlockDimX:
+        case cudaDevAttrMaxBlockDimY:                    *value = QE_MAX_THREADS; break;
+        case cudaDevAttrMaxBlockDimZ:                    *value = 64; break;
+        case cudaDevAttrMaxGridDimX:                     *value = 0x7fffffff; break; // CUB divides its work by it
+        case cudaDevAttrMaxGridDimY:
+        case cudaDevAttrMaxGridDimZ:                     *value = 65535; break;
         case cudaDevAttrClockRate:                       *value = d->clock_khz; break;
         case cudaDevAttrManagedMemory:                   *value = 1; break;
-        default:                                         *value = 0; break; // absent
+        case cudaDevAttrUnifiedAddressing:               *value = 1; break;
+        case cudaDevAttrCooperativeLaunch:               *value = 0; break; // absent, as graphs are
+        case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 0; break;
+        default:
+            // A wrong answer would show as wrong numbers far from here: CUB scanned nothing at all once.
+            fprintf(stderr, "emulated GPU: device attribute %d is not known\n", (int) attribute);
+            return result(cudaErrorInvalidValue);
     }
     return cudaSuccess;
 }
