@@ -296,6 +296,7 @@ class Session:
             "n_predict": _TOKENS,
             "temperature": 0,
             "n_probs": 5,
+            "ignore_eos": True,  # noise may end at once, and would compare two tokens
             "cache_prompt": False,
         }
         order = {
