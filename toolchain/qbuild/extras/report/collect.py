@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild import toml
 from qbuild.binary.zip_reader import ZipView, open_zip
 from qbuild.bundle.readme import PROCESSORS
 from qbuild.console import Reporter, Silent
@@ -16,6 +15,7 @@ from qbuild.errors import ArchiveError
 from qbuild.extras.report import changes, contents, history
 from qbuild.extras.report.data import Fact, GpuCode, Patch, Report
 from qbuild.extras.report.speed import speed_beside
+from qbuild.recipe import toml
 from qbuild.recipe.isa import EXTENSIONS
 from qbuild.recipe.rebuild import recipe_words
 from qbuild.store import Store
