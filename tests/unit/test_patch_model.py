@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from qbuild.cli.main import run
 from qbuild.errors import PatchError
 from qbuild.patches import known_series, lint_series, load_series
 from qbuild.patches.bench import Leaf
@@ -168,6 +170,35 @@ def test_not_utf8(tmp_path: Path) -> None:
     (folder / "series.toml").write_bytes(b'name = "\xff"\n')
     with pytest.raises(PatchError, match="not UTF-8"):
         load_series(tmp_path, "one")
+
+
+def test_a_mail_may_be_read_later_and_is_the_same_then(tmp_path: Path) -> None:
+    write(tmp_path)
+    first, later = load_series(tmp_path, "one"), load_series(tmp_path, "one", mails=False)
+    assert first == later
+    assert later.patches[0].subject == first.patches[0].mail.subject
+    assert later.patches[0].mail == first.patches[0].mail
+
+
+@pytest.mark.parametrize("harm", [("@@ -", "@@ +"), ("Date:", "Dote:"), ("From: Ada", "From: ")])
+def test_a_damaged_mail_is_refused_before_a_build_fetches_anything(
+    tmp_path: Path, harm: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = tmp_path / "patches" / "windows-gnu"
+    shutil.copytree(patches_dir(), tmp_path / "patches")
+    mail = next(iter(sorted(series.glob("*.patch"))))
+    text = mail.read_bytes()
+    old, new = (part.encode() for part in harm)
+    if old.startswith(b"From: "):
+        old = next(line for line in text.splitlines() if line.startswith(b"From: "))
+    assert old in text
+    mail.write_bytes(text.replace(old, new, 1))
+    store, dist = tmp_path / "store", tmp_path / "dist"
+    words = ["--recipe", "avx2", "--patches", str(tmp_path / "patches")]
+    assert run([*words, "--store", str(store), "--dist", str(dist)]) == PatchError.exit_code
+    assert mail.name in capsys.readouterr().err
+    assert not store.exists()
+    assert not dist.exists()
 
 
 def test_a_plan_loads_series_without_git_and_lints() -> None:

@@ -10,11 +10,13 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qbuild.recipe.model import Recipe
 from qbuild.recipe.rebuild import label
-from qbuild.toolchains.crt import Redistributable
+
+if TYPE_CHECKING:
+    from qbuild.toolchains.crt import Redistributable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import errno
 import importlib
 import os
@@ -99,6 +98,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(words)
     if unknown:
         options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", chosen.format_help())
+        import difflib
+
         near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=0.8)
         raise UsageError(
             f"unrecognized arguments: {' '.join(unknown)}",
@@ -153,6 +154,8 @@ def _refuse_misspelt_command(words: Sequence[str]) -> None:
     word = next(iter(_plain(words, "build")), "")
     if not word.isalpha():  # paths and most recipes have other characters
         return
+    import difflib
+
     from qbuild.recipe.load import known_recipes
 
     near = difflib.get_close_matches(word, [*known_recipes(), *COMMANDS], n=1)

@@ -7,12 +7,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from qbuild import bounds, toml
 from qbuild.errors import PatchError
-from qbuild.patches.mail import Mail, parse
+from qbuild.patches.mail import Mail, normalise, parse, subject_of
 from qbuild.recipe.convert import KeyProblem, build, suggest
 from qbuild.toml import locate
 
@@ -89,11 +90,28 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One patch of a series: what is said about it, and what it does."""
+    """One patch of a series: what is said about it, and what it does.
+
+    Attributes:
+        series: Name of its series.
+        entry: What ``series.toml`` says of it.
+        subject: The mail's subject without ``[PATCH n/m]``.
+        body: The mail with LF line ends.
+    """
 
     series: str
     entry: PatchEntry
-    mail: Mail
+    subject: str
+    body: bytes = field(repr=False)
+
+    @cached_property
+    def mail(self) -> Mail:
+        """What the mail does.
+
+        Raises:
+            PatchError: It is not one well-formed git mail.
+        """
+        return parse(self.body, self.label)
 
     @property
     def file(self) -> str:
@@ -129,14 +147,30 @@ class Series:
     requires: tuple[str, ...] = ()
     path: Path = field(default_factory=Path, compare=False)
 
+    def read_mails(self) -> None:
+        """Read every mail to its end.
+
+        Raises:
+            PatchError: One is not a well-formed git mail; the message names file and line.
+        """
+        for patch in self.patches:
+            _ = patch.mail
+
 
 def known_series(root: Path) -> tuple[str, ...]:
     """Return the names of the series in a patches folder."""
     return tuple(sorted(path.parent.name for path in root.glob("*/series.toml")))
 
 
-def load_series(root: Path, name: str) -> Series:
+def load_series(root: Path, name: str, *, mails: bool = True) -> Series:
     """Return the series ``name`` from the patches folder ``root``.
+
+    Args:
+        root: Folder of the series.
+        name: Name of the series.
+        mails: Read what the mails do, too; without it only their headers are, and a damaged diff
+            is found by :meth:`Series.read_mails`. That takes most of the time, and a run that
+            ends up to date need not pay it: its zip was made from mails with these very bytes.
 
     Raises:
         PatchError: There is no such series, its ``series.toml`` has a wrong key or value, or one
@@ -166,9 +200,11 @@ def load_series(root: Path, name: str) -> Series:
             ) from None
         except OSError as error:
             raise PatchError(f"patch cannot be read: {error.strerror}", where=label) from None
-        patches.append(Patch(series=name, entry=entry, mail=parse(data, label)))
+        body = normalise(data, label)
+        subject = subject_of(body, label)
+        patches.append(Patch(series=name, entry=entry, subject=subject, body=body))
     _check_stray(folder, table, file)
-    return Series(
+    series = Series(
         name=name,
         summary=table.summary,
         patches=tuple(patches),
@@ -177,13 +213,16 @@ def load_series(root: Path, name: str) -> Series:
         requires=table.requires,
         path=folder,
     )
+    if mails:
+        series.read_mails()
+    return series
 
 
 def _digest(patches: list[Patch]) -> str:
     """Hash order, names and LF bytes: prose in series.toml does not change a build."""
     total = hashlib.sha256(_DIGEST_FORMAT)
     for patch in patches:
-        body = hashlib.sha256(patch.mail.body).hexdigest()
+        body = hashlib.sha256(patch.body).hexdigest()
         total.update(f"{patch.series}/{patch.file} {body}\n".encode())
     return total.hexdigest()
 
