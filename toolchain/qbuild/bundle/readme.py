@@ -312,8 +312,8 @@ def _models(facts: BundleFacts) -> str:
             _wrap(
                 "This build has no HTTPS: -hf, --model-url with https and other downloads by the "
                 "tools themselves are NOT available in it and end with a message that says so. "
-                "Fetch the model once with a browser (most are on Hugging Face: search there for its "
-                "name and GGUF; on the model's page Files, then the download arrow of a .gguf "
+                "Fetch the model once with a browser (most are on Hugging Face: search there for a "
+                "model's name and GGUF; on its page Files, then the download arrow of a .gguf "
                 "file), or from the terminal:"
             ),
             f'    mkdir models\n    {curl} -L -o {folder} "<address of the .gguf file>"',
