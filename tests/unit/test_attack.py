@@ -135,6 +135,18 @@ def test_progress_that_nobody_reads_does_not_end_a_build(monkeypatch: pytest.Mon
     assert main.run(["show", "nope"]) == 3
 
 
+def test_progress_never_says_more_than_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_QUIET_S", -1)
+    with console.Plain().task("verify", total=14) as task:
+        for done in range(1, 19):
+            task.update(done=done)
+    said = capsys.readouterr().err
+    assert "100 %" in said
+    assert "110 %" not in said
+
+
 ACCEPTED = Verdict(zip_name="x.zip", sha256=hashlib.sha256(b"zip").hexdigest(), checks=())
 
 

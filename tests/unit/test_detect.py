@@ -258,8 +258,7 @@ def _file(tmp_path: Path, data: object) -> str:
 def test_command_prints_machine_recipe_and_reasons(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = MACHINES[10]
-    assert machine["name"] == "i5-2400"
+    machine = next(each for each in MACHINES if each["name"] == "i5-2400")
     path = _file(tmp_path, _facts(machine).as_json())
     assert run(["detect", "--facts", path]) == 0
     out = capsys.readouterr().out
@@ -301,3 +300,27 @@ def test_command_refuses_what_are_no_facts(
 ) -> None:
     assert run(["detect", "--facts", _file(tmp_path, data)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_cards_of_a_kind_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = {"name": "NVIDIA A100-SXM4-80GB", "driver": "535.183.01", "vram_gb": 80}
+    other = {**card, "name": "NVIDIA A100-PCIE-40GB", "vram_gb": 40}
+    cpu = {"level": "x86-64-v3", "cores": 64}
+    data = {"os": "linux", "cpu": cpu, "gpus": [card] * 4}
+    assert run(["detect", "--facts", _file(tmp_path, data)]) == 0
+    said = capsys.readouterr().out
+    assert "GPU:    4 x NVIDIA A100-SXM4-80GB, compute capability 8.0, 80 GB" in said
+    assert "- 4 cards: NVIDIA A100-SXM4-80GB (compute capability 8.0" in said
+    assert said.count("SXM4-80GB") == 2
+
+    data["gpus"] = [card, other, card]
+    assert run(["detect", "--facts", _file(tmp_path, data)]) == 0
+    assert "- 3 cards: 2 x NVIDIA A100-SXM4-80GB" in capsys.readouterr().out
+
+
+def test_a_fact_that_is_none_brings_the_names_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"gpus": [{"name": "A100", "memory_gb": 80}]}
+    assert run(["detect", "--facts", _file(tmp_path, data)]) == 2
+    assert "there is capability, driver, name, vendor, vram_gb" in capsys.readouterr().err

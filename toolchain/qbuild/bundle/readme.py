@@ -204,7 +204,8 @@ def _start(facts: BundleFacts) -> str:
     if facts.windows:
         unpack = (
             "Unpack the whole zip into a folder of its own (right click, Extract All) and keep "
-            "the files together. Open that folder, right click, Open in Terminal."
+            "the files together. For a terminal in that folder: click into the address bar of its "
+            "window, type cmd, press Enter."
         )
     else:
         unpack = (
@@ -311,8 +312,9 @@ def _models(facts: BundleFacts) -> str:
             _wrap(
                 "This build has no HTTPS: -hf, --model-url with https and other downloads by the "
                 "tools themselves are NOT available in it and end with a message that says so. "
-                "Fetch the model once with a browser (on the model's page: Files, then the "
-                "download arrow of a .gguf file), or from the terminal:"
+                "Fetch the model once with a browser (most are on Hugging Face: search there for a "
+                "model's name and GGUF; on its page Files, then the download arrow of a .gguf "
+                "file), or from the terminal:"
             ),
             f'    mkdir models\n    {curl} -L -o {folder} "<address of the .gguf file>"',
             _wrap("Then pass the file with -m: any .gguf model that this llama.cpp knows."),

@@ -266,7 +266,7 @@ def _table(value: Any, cls: type[Any], where: str) -> Any:
                 where=where,
                 fix=f"did you mean `{near[0]}`?"
                 if near
-                else "see docs/reference/facts.schema.json",
+                else f"there is {', '.join(sorted(names))} (docs/reference/facts.schema.json)",
             )
     filled = {
         name: _convert(value[name], hints[name], f"{where}.{name}")

@@ -6,6 +6,7 @@ Pure: facts come in, the rules are data (``toolchain/data/detect.toml``).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -208,7 +209,8 @@ def _wrong_machine(facts: Facts, notes: _Notes) -> bool:
 
 
 def _nvidia(card: GpuFacts) -> bool:
-    return card.vendor == "nvidia" or (card.vendor is None and card.capability is not None)
+    """Return whether it is NVIDIA's: facts that a person wrote may say so by the name only."""
+    return card.vendor == "nvidia" or (card.vendor is None and capability_of(card) is not None)
 
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
@@ -288,8 +290,13 @@ def _explain(
     chosen: Rule, facts: Facts, level: Level | None, usable: list[_Card], notes: _Notes
 ) -> None:
     if chosen.gpu:
-        count = f"{len(usable)} cards: " if len(usable) > 1 else ""
-        notes.reasons.append(count + ", ".join(str(card) for card in usable))
+        kinds = Counter(str(card) for card in usable)
+        cards = f"{len(usable)} cards: " if len(usable) > 1 else ""
+        if len(kinds) > 1:
+            cards += ", ".join(f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
+        else:
+            cards += next(iter(kinds))
+        notes.reasons.append(cards)
     if facts.cpu and facts.cpu.model:
         cores = f", {facts.cpu.cores} cores" if facts.cpu.cores else ""
         notes.reasons.append(f"CPU {facts.cpu.model}{cores}: {level or 'level not known'}")
