@@ -8,6 +8,7 @@ import pytest
 
 from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import isa
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.load import as_dict, known_recipes, load_recipe
 from qbuild.recipe.toml import locate
 
@@ -209,7 +210,7 @@ def test_an_unsupported_system_names_what_is_supported(tmp_path: Path) -> None:
 
 
 def test_every_switch_is_spelled_out_for_every_level() -> None:
-    for level in isa.LEVELS:
+    for level in LEVELS:
         values = isa.switches(level, ())
         assert set(values) == set(isa.GGML_SWITCHES)
     v3 = isa.switches("x86-64-v3", ())
