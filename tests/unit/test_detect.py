@@ -14,14 +14,13 @@ from qbuild.cli.main import run
 from qbuild.doctor.detect import nvml, recommend
 from qbuild.doctor.detect.hardware import nvidia_driver_version, parse_cpuinfo
 from qbuild.doctor.detect.levels import (
-    LEVELS,
-    NEEDS,
     flags_from_windows,
     level_of_flags,
     missing_for,
 )
 from qbuild.doctor.detect.recommend import rules
 from qbuild.doctor.machine_facts import CpuFacts, Facts, GpuFacts, parse_facts
+from qbuild.recipe.levels import LEVELS, upto
 from qbuild.recipe.load import known_recipes
 
 MACHINES: list[dict[str, Any]] = tomllib.loads(
@@ -36,8 +35,7 @@ def _flags(words: str) -> list[str]:
     flags: list[str] = []
     for word in words.split():
         if word in SHORT:
-            upto = LEVELS.index(SHORT[word]) + 1  # type: ignore[arg-type]
-            flags += [flag for level in LEVELS[:upto] for flag in NEEDS[level]]
+            flags += [flag for level in upto(SHORT[word]) for flag in LEVELS[level].flags]
         else:
             flags.append(word)
     return flags
@@ -107,7 +105,7 @@ def test_levels(words: str, level: str) -> None:
 
 
 def test_each_level_includes_the_ones_before() -> None:
-    for flag in NEEDS["x86-64-v2"]:
+    for flag in LEVELS["x86-64-v2"].flags:
         assert level_of_flags(frozenset(_flags("v4")) - {flag}) == "x86-64"
 
 

@@ -188,6 +188,11 @@ class BundleFacts:
         target = self.recipe.target
         return f"llama-{self.source.label}-{label(self.recipe)}-{target.os}-{target.arch}"
 
+    @property
+    def zip_name(self) -> str:
+        """Return the zip's file name."""
+        return f"{self.name}.zip"
+
 
 def canonical_json(data: Any) -> bytes:
     """Return JSON whose bytes depend on the data only: sorted keys, two blanks, UTF-8, one LF.

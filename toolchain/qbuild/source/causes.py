@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, Final
 
 from qbuild import resources
+from qbuild.doctor.signatures import Signature, compact, signature
 from qbuild.errors import OriginError
-from qbuild.signatures import Signature, compact, signature
 
 TABLE: Final = "doctor/network.toml"
 

@@ -16,10 +16,11 @@ from qbuild import resources
 from qbuild.cuda import table
 from qbuild.cuda.arch import find_gpu
 from qbuild.doctor.checks_cuda import capability_of
-from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
-from qbuild.doctor.machine_facts import Facts, GpuFacts, Level
+from qbuild.doctor.detect.levels import level_of, missing_for
+from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError
 from qbuild.recipe.gpu import slug
+from qbuild.recipe.levels import NAMES, CpuLevel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Rule:
     """One row of the table; see its head for the meaning."""
 
     name: str
-    cpu: Level
+    cpu: CpuLevel
     why: str = ""
     offer: str = ""
     gpu: tuple[str, str] | None = None
@@ -164,11 +165,11 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
     )
 
 
-def _below(level: Level, other: Level) -> bool:
-    return LEVELS.index(level) < LEVELS.index(other)
+def _below(level: CpuLevel, other: CpuLevel) -> bool:
+    return NAMES.index(level) < NAMES.index(other)
 
 
-def _command(rule: Rule, usable: list[_Card], level: Level | None, target: str) -> str:
+def _command(rule: Rule, usable: list[_Card], level: CpuLevel | None, target: str) -> str:
     """Return the one command that builds for this machine: its GPUs and its processor."""
     numbers = _numbers(usable)
     words = ["qbuild", "--recipe", rule.name]
@@ -279,7 +280,7 @@ def _older(driver: str | None, floor: str) -> bool:
         return False
 
 
-def _lack(facts: Facts, level: Level) -> str:
+def _lack(facts: Facts, level: CpuLevel) -> str:
     lacking = missing_for(facts.cpu, level) if facts.cpu else ()
     names = {"pni": "SSE3", "abm": "LZCNT", "cx16": "CMPXCHG16B", "lahf_lm": "LAHF"}
     shown = ", ".join(names.get(each, each.upper().replace("_", ".")) for each in lacking)
@@ -287,7 +288,7 @@ def _lack(facts: Facts, level: Level) -> str:
 
 
 def _explain(
-    chosen: Rule, facts: Facts, level: Level | None, usable: list[_Card], notes: _Notes
+    chosen: Rule, facts: Facts, level: CpuLevel | None, usable: list[_Card], notes: _Notes
 ) -> None:
     if chosen.gpu:
         kinds = Counter(str(card) for card in usable)
@@ -314,7 +315,7 @@ def _explain(
         )
 
 
-def _unused(level: Level | None, flags: frozenset[str]) -> Iterator[str]:
+def _unused(level: CpuLevel | None, flags: frozenset[str]) -> Iterator[str]:
     """Yield what the processor has and a recipe of one level leaves unused."""
     if level == "x86-64-v4":
         yield "AVX-512 is there: `--set target.cpu=x86-64-v4` uses it"
@@ -326,7 +327,7 @@ def _unused(level: Level | None, flags: frozenset[str]) -> Iterator[str]:
 
 def _hints(
     facts: Facts,
-    level: Level | None,
+    level: CpuLevel | None,
     cards: list[_Card],
     chosen: Rule | None,
     available: Collection[str],
