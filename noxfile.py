@@ -33,8 +33,9 @@ def format_(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Types of the package."""
+    """Types: of the package strictly, of tests and tools as far as they say them."""
     session.run("mypy", external=True)
+    session.run("mypy", "--config-file", "ci/mypy.ini", external=True)
 
 
 @nox.session

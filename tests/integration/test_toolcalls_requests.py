@@ -466,7 +466,7 @@ def test_long_integers(
 ) -> None:
     """Every digit arrives, whatever the schema says about the range."""
     text = (templates / template).read_text(encoding="utf-8")
-    schemas = [{"type": "integer"}, {"type": "number"}]
+    schemas: list[dict[str, Any]] = [{"type": "integer"}, {"type": "number"}]
     if number > 0:
         schemas += [{"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}]
     says = form("ticket", id=number)

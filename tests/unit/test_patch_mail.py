@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
+import unidiff
 
 from qbuild.errors import PatchError
 from qbuild.patches.lint import lint_path
@@ -159,6 +161,22 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "NUL": (_swap("+TWO\n", "+T\0WO\n"), "NUL byte"),
     "not UTF-8": (_swap("+TWO\n", "+TWO\n").encode().replace(b"TWO", b"T\xffO"), "not UTF-8"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "diff between sections", "diff after the signature", "count too low", "only context",
+        "context lost its blank", "bad @@ line", "no hunk", "hunks out of order",
+        "rename of others", "unknown diff line", "nothing changed",
+    ],
+)  # fmt: skip
+def test_what_unidiff_takes_for_right(name: str) -> None:
+    """Why hunks are looked at before unidiff reads them; what it learns to refuse can go there."""
+    text = BAD[name][0]
+    assert isinstance(text, str)
+    parsed = unidiff.PatchSet(io.StringIO(text))
+    assert all(hunk.is_valid() for file in parsed for hunk in file)
 
 
 @pytest.mark.parametrize("name", BAD)

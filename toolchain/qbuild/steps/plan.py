@@ -144,11 +144,7 @@ def make_plan(
     check_by_table(recipe, profiles_of(recipe), pin.commit)
     root = patches_root or resources.patches_dir()
     context = Context(
-        recipe=recipe,
-        lock=lock,
-        host=host,
-        installed=found.installed,
-        device_code=device_code,
+        recipe=recipe, lock=lock, host=host, installed=found.installed, device_code=device_code
     )
     ask = Request(
         recipe=recipe,
