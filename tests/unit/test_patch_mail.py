@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 import unidiff
@@ -212,8 +213,9 @@ def refused(data: str | bytes) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_what_powershell_writes_is_named(encoding: str) -> None:
+def test_what_powershell_writes_is_named(encoding: str, told: Callable[[str], None]) -> None:
     what, fix = refused((HEAD + DIFF + TAIL).encode(encoding))
+    told(f"{what}; to do: {fix}")
     assert "UTF-16" in what
     assert "git format-patch" in fix
     assert "iconv" in fix
@@ -232,35 +234,41 @@ def test_a_byte_order_mark_is_taken() -> None:
         ("", "", "noprefix"),
     ],
 )
-def test_other_prefixes_are_named_with_the_setting(old: str, new: str, setting: str) -> None:
+def test_other_prefixes_are_named_with_the_setting(
+    old: str, new: str, setting: str, told: Callable[[str], None]
+) -> None:
     text = HEAD + DIFF.replace("a/a.c", f"{old}a.c").replace("b/a.c", f"{new}a.c")
     what, fix = refused(text)
+    told(f"{what}; to do: {fix}")
     assert setting in what
     assert "-c diff.mnemonicPrefix=false -c diff.noprefix=false format-patch" in fix
 
 
 @pytest.mark.parametrize("first", ["diff --git a/a.c b/a.c\n", "Index: a.c\n", "--- a/a.c\n"])
-def test_a_bare_diff_is_named(first: str) -> None:
+def test_a_bare_diff_is_named(first: str, told: Callable[[str], None]) -> None:
     what, fix = refused(first + DIFF)
+    told(f"{what}; to do: {fix}")
     assert "a bare diff" in what
     assert "git commit" in fix
     assert "patch edit" not in fix
 
 
-def test_a_hunk_with_wrong_counts_says_the_right_ones() -> None:
+def test_a_hunk_with_wrong_counts_says_the_right_ones(told: Callable[[str], None]) -> None:
     text = HEAD + DIFF.replace("@@ -1,3 +1,3 @@", "@@ -1,2 +1,3 @@") + TAIL
     what, fix = refused(text)
+    told(f"{what}; to do: {fix}")
     assert "hunk" in what
     assert "@@ -1,3 +1,3 @@" in fix
     assert "patch edit" not in fix
 
 
-def test_a_patch_for_a_crlf_file_is_named() -> None:
+def test_a_patch_for_a_crlf_file_is_named(told: Callable[[str], None]) -> None:
     lines = (HEAD + DIFF + TAIL).split("\n")
     crlf = "\n".join(
         f"{line}\r" if line[:1] in (" ", "-") and line[1:2] != "-" else line for line in lines
     )
     what, fix = refused(crlf)
+    told(f"{what}; to do: {fix}")
     assert "whose lines end in CRLF: a.c" in what
     assert "cannot be patched" in fix
     half = (HEAD.replace("\n", "\r\n") + DIFF + TAIL).encode()
