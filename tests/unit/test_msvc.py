@@ -347,7 +347,7 @@ def test_the_runtime_beside_the_programs_is_pinned(lock: Lock) -> None:
 
 
 def test_a_runtime_older_than_the_toolset_is_refused() -> None:
-    from qbuild.bundle.facts import Redistributable
+    from qbuild.toolchains.crt import Redistributable
     from qbuild.toolchains import crt
 
     need = Redistributable(dlls=("MSVCP140.dll",), version="14.52")
