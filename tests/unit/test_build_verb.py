@@ -70,7 +70,11 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     def checked(path: Path, *_: Any, run: bool, **__: Any) -> Verdict:
         assert path.read_bytes() == BYTES
         out.checked.append(run)
-        checks = (passed("a", "is sound"), not_run("b", "runs on the CPU it names", "no qemu"))
+        checks = (
+            passed("a", "is sound"),
+            passed("c", "has its licences"),
+            not_run("b", "runs on the CPU it names", "no qemu"),
+        )
         return Verdict(zip_name=path.name, sha256=DIGEST, checks=checks)
 
     monkeypatch.setattr("qbuild.steps.builder.Builder", Quick)
@@ -98,7 +102,7 @@ def test_what_a_person_is_told(
     path = tmp_path / "dist" / NAME
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "accepted: 1 passed, 0 failed, 1 not run",
+        "accepted: 2 passed, 0 failed, 1 not run",
         f"{path}  (0.5 MB, verified)",
         f"sha256 {DIGEST}",
         "not run here: runs on the CPU it names",
@@ -128,9 +132,12 @@ def test_quiet_says_nothing_and_json_everything(
     assert run(tmp_path, "--json", "--dist", str(tmp_path / "other")) == 0
     new = json.loads(capsys.readouterr().out)
     assert new["fresh"] is True and new["zip"]["sha256"] == DIGEST
-    assert new["checks"] == {"passed": 1, "not_run": ["runs on the CPU it names"]}
+    assert new["checks"] == {"passed": 2, "not_run": ["runs on the CPU it names"]}
     assert 0 <= new["seconds"]["verify"] < 60
     assert "altered" not in new
+    text = (tmp_path / "other" / f"{NAME}.build.json").read_text()
+    kept = {key: value for key, value in new.items() if key not in ("path", "fresh")}
+    assert text == json.dumps(kept, indent=2, sort_keys=True) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -220,6 +227,15 @@ def test_the_output_folder_is_tried_before_anything_is_made(
     assert "cannot write into the output folder: " in err and str(dist) in err and "--dist" in err
     assert ("it is not writable" in err) is (harm == "closed")
     assert told.options == [] and not (tmp_path / "store").exists()
+
+
+def test_a_disk_that_gives_no_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("odd")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(StoreError, match="output folder: odd"):
+        build._check_writable(tmp_path / "dist")
 
 
 def test_a_folder_for_the_output_is_made_with_its_parents(told: Told, tmp_path: Path) -> None:
