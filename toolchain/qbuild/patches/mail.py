@@ -147,6 +147,17 @@ def _subject(raw: str) -> str:
     return re.sub(r"^(?:\s*\[[^\]]*PATCH[^\]]*\])+\s*", "", text).strip()
 
 
+def name_and_address(author: str) -> tuple[str, str]:
+    """Return who wrote a mail and where answers go; both are empty when it does not say so.
+
+    The standard library's parser follows groups in groups as deep as a stranger nests them.
+    """
+    try:
+        return email.utils.parseaddr(author)
+    except RecursionError:
+        return "", ""
+
+
 def _headers(cursor: Cursor) -> dict[str, str]:
     """Read the mail's header; only what ``git format-patch`` writes is known."""
     if (first := cursor.peek()) is not None and _MBOX_SEPARATOR.match(first):
@@ -175,7 +186,7 @@ def _headers(cursor: Cursor) -> dict[str, str]:
         if not headers.get(key):
             # without them git would fill in the clock or the user, and ids would differ
             raise cursor.error(f"patch has no `{key.title()}:` header")
-    if not email.utils.parseaddr(headers["from"])[1]:
+    if not name_and_address(headers["from"])[1]:
         raise cursor.error("`From:` has no mail address")
     try:
         when = email.utils.parsedate_to_datetime(headers["date"])
