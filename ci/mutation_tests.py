@@ -171,6 +171,8 @@ class Warm:
                 function.__code__ = code
             session.config.pluginmanager.unregister(name="terminalreporter")
             for item, after in zip(tests, [*tests[1:], None], strict=True):
+                # What never ends is ended by this signal, and caught.
+                signal.setitimer(signal.ITIMER_PROF, 1 + 5 * self._seconds[item.nodeid])
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
                 if self._failed:
                     return 1

@@ -829,3 +829,10 @@ def test_links_and_devices_are_named(tmp_path: Path) -> None:
         archive.addfile(info)
     with refused("'./link': it is a link or a device", "x.tar.gz: './link'"):
         extract_tar(path, tmp_path / "out")
+
+
+def test_folders_of_a_tar_have_names_as_well(tmp_path: Path) -> None:
+    with refused("climbs out of its folder"):
+        extract_tar(tar(tmp_path, ("../evil/", b"", 0o755), ("a", b"1", 0o644)), tmp_path / "out")
+    path = tar(tmp_path, ("aux", b"1", 0o644), ("ab:c", b"2", 0o644))  # this host alone unpacks it
+    assert len(extract_tar(path, tmp_path / "other")) == 2
