@@ -307,7 +307,9 @@ def _explain(
         notes.reasons.append("the CPU's level is not known, so the recipe that asks least is taken")
     notes.reasons.append(f"recipe {chosen.name}: {chosen.why}")
     if chosen.exact:
-        notes.reasons.append(f"GPU code for {', '.join(_numbers(usable))}: --cuda-arch")
+        numbers = _numbers(usable)
+        option = "--gpu" if len(numbers) == 1 else "--cuda-arch"
+        notes.reasons.append(f"GPU code for {', '.join(numbers)}: {option}")
     if level and _below(level, chosen.cpu):
         notes.reasons.append(
             f"CPU code for {level} in place of {chosen.cpu} ({_lack(facts, chosen.cpu)}): "
