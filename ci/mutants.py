@@ -39,18 +39,18 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         new.ops[0] = SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
         yield f"{ast.unparse(node)}  →  {ast.unparse(new)}", new
     elif isinstance(node, ast.BoolOp) or (isinstance(node, ast.BinOp) and type(node.op) in SWAPS):
-        new = copy.deepcopy(node)
-        new.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
-        yield f"{ast.unparse(node)}  →  {ast.unparse(new)}", new
+        joined = copy.deepcopy(node)
+        joined.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
+        yield f"{ast.unparse(node)}  →  {ast.unparse(joined)}", joined
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield f"{ast.unparse(node)}  →  {ast.unparse(node.operand)}", node.operand
-    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):  # True and False are, too
         value = not node.value if isinstance(node.value, bool) else node.value + 1
         yield f"{node.value}  →  {value}", ast.Constant(value)
     elif isinstance(node, ast.If | ast.While):
-        new = copy.deepcopy(node)
-        new.test = ast.UnaryOp(ast.Not(), new.test)
-        yield f"{ast.unparse(node.test)}  →  not", new
+        turned = copy.deepcopy(node)
+        turned.test = ast.UnaryOp(ast.Not(), turned.test)
+        yield f"{ast.unparse(node.test)}  →  not", turned
     elif isinstance(node, ast.Raise) or (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     ):

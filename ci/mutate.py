@@ -3,7 +3,7 @@
 
     python ci/mutate.py --map                  once: which test runs which line (minutes)
     python ci/mutate.py                        every mutant of every module; goes on where it ended
-    python ci/mutate.py store toml --most 20   two modules, 20 mutants of each, drawn by --seed
+    python ci/mutate.py store bounds --most 20   two modules, 20 mutants of each, drawn by --seed
     python ci/mutate.py --again                what survived so far once more (after new tests)
     python ci/mutate.py --list                 what would be broken
 
@@ -45,7 +45,7 @@ MODULES = {
     "store": ["test_store_promises.py"],
     "process": ["test_stopping.py", "../integration/test_process.py"],
     "bounds": ["test_bounds.py"],
-    "toml": ["test_bounds.py", "test_recipe.py"],
+    "recipe/toml": ["test_bounds.py", "test_old_python.py"],
     "steps/ensure": ["test_ensure.py"],
     "steps/plan": ["test_plan.py"],
     "steps/stage": ["test_ensure.py"],

@@ -151,7 +151,7 @@ class Warm:
         """Return the tests that run the mutant's line, the shortest first, within the budget."""
         names = self._runs.get((mutant.module, mutant.line), [])
         names = sorted((name for name in names if name in items), key=self._seconds.__getitem__)
-        out, sum_s = [], 0.0
+        out, sum_s = list[pytest.Item](), 0.0
         for name in names:
             sum_s += self._seconds[name]
             if out and sum_s > self._budget:

@@ -63,7 +63,7 @@ def test_a_registry_that_does_not_answer(
             offline=False,
             reporter=Plain(),
         )
-    assert "--set build.ui=false" in caught.value.fix
+    assert "--set build.ui=false" in str(caught.value.fix)
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 
 

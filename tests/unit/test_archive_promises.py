@@ -546,7 +546,12 @@ def test_folders_are_closed_after_they_were_synced(
 ) -> None:
     closed: list[int] = []
     real = os.close
-    monkeypatch.setattr(os, "close", lambda number: (closed.append(number), real(number))[1])
+
+    def close(number: int) -> None:
+        closed.append(number)
+        real(number)
+
+    monkeypatch.setattr(os, "close", close)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(5):
         zip_writer._sync_folder(tmp_path)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import bounds, toml
+from qbuild import bounds
 from qbuild.binary import pe_tables
 from qbuild.binary.coff import read_coff
 from qbuild.binary.elf import read_elf_data
@@ -26,6 +26,7 @@ from qbuild.binary.untar import extract_tar
 from qbuild.binary.zip_reader import open_zip
 from qbuild.bundle.manifest import load_manifest
 from qbuild.errors import ArchiveError, BinaryError
+from qbuild.recipe import toml
 from support.tiny_elf import make_elf
 from support.tiny_pe import make_pe
 

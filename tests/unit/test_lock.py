@@ -12,7 +12,7 @@ from qbuild.cli.lock import version_in
 from qbuild.errors import LockError
 from qbuild.recipe.lock import FilePin, Lock, SourcePin, WheelPin, load_lock, parse_lock
 from qbuild.recipe.lockedit import with_source, with_wheels, write
-from qbuild.toml import locate
+from qbuild.recipe.toml import locate
 
 GOOD = """\
 schema = 1
@@ -52,7 +52,7 @@ size = 3000
 
 BAD: list[tuple[str, str, str, str, int | None]] = [
     # what, text replaced, by, part of the message, line
-    ("not TOML", "schema = 1", "schema = = 1", "not TOML", 1),
+    ("not TOML", "schema = 1", "schema = = 1", "not valid TOML", 1),
     ("schema missing", "schema = 1", "", "`schema` is required", None),
     ("schema from the future", "schema = 1", "schema = 2", "`schema` must be 1, not 2", 1),
     ("schema a string", "schema = 1", 'schema = "1"', "`schema` must be integer, not string", 1),
@@ -155,7 +155,7 @@ def test_same_wheel_spelt_differently_is_pinned_twice() -> None:
         (lambda path: None, "is missing"),
         (lambda path: path.mkdir(), "cannot be read"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "not UTF-8"),
-        (lambda path: path.write_bytes(GOOD.encode()[:300]), "not TOML"),
+        (lambda path: path.write_bytes(GOOD.encode()[:300]), "not valid TOML"),
         (lambda path: path.write_bytes(b""), "`schema` is required"),
     ],
 )

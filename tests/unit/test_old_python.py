@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import qbuild
-from qbuild import toml
+from qbuild.recipe import toml
 
 PACKAGE = Path(qbuild.__file__).parent
 FUNCTIONS = {"compile", "match", "search", "fullmatch", "sub", "findall", "finditer", "split"}

@@ -99,7 +99,8 @@ class _PlainTask:
         self.done = done if done is not None else self.done
         if not self.total:
             return
-        tenth = 10 * self.done // self.total
+        # A total may be an estimate: more than all of it is never said.
+        tenth = min(10, 10 * self.done // self.total)
         now = time.monotonic()
         if tenth > self.shown and now - self.last > _QUIET_S:
             self.shown, self.last = tenth, now
