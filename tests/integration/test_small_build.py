@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from support.small_project import SmallProject, lend_tools
-from support.tools import needs
+from support.tools import require, require_namespaces
 
 pytestmark = pytest.mark.integration
 
@@ -238,10 +238,11 @@ def test_damaged_entries_are_made_again(
 
 
 @pytest.mark.parametrize("megabytes", [1, 90, 130])
-@needs("unshare", "mount")
 def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int
 ) -> None:
+    require("mount")
+    require_namespaces("--mount")
     mount = tmp_path / "tiny"
     mount.mkdir()
     wheels = lend_tools(tmp_path / "wheels", tool_wheels)
@@ -258,10 +259,11 @@ def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     assert not (tmp_path / "dist" / small.zip_name).exists()
 
 
-@needs("unshare", "mount")
 def test_a_full_output_disk_keeps_the_finished_zip_in_the_store(
     small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
 ) -> None:
+    require("mount")
+    require_namespaces("--mount")
     mount = tmp_path / "tiny"
     mount.mkdir()
     command = " ".join(f"'{c}'" for c in small.command(new_store, mount / "dist"))
@@ -275,10 +277,10 @@ def test_a_full_output_disk_keeps_the_finished_zip_in_the_store(
     assert time.monotonic() - started < 60
 
 
-@needs("unshare")
 def test_offline_after_a_first_run_gives_the_same_zip(
     small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
 ) -> None:
+    require_namespaces("--net")
     command = small.command(new_store, tmp_path / "dist")
     assert run(command).returncode == 0
     from qbuild.store import remove_tree

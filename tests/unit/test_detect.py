@@ -316,6 +316,19 @@ def test_cards_of_a_kind_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "- 3 cards: 2 x NVIDIA A100-SXM4-80GB" in capsys.readouterr().out
 
 
+def test_the_reason_names_the_option_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ada = {"name": "NVIDIA L20", "driver": "551.61"}
+    turing = {"name": "NVIDIA GeForce RTX 2060", "driver": "551.61"}
+    for cards, says in (([ada], "GPU code for 89: --gpu"), ([ada, turing], "75, 89: --cuda-arch")):
+        cpu = {"level": "x86-64-v3", "cores": 8}
+        assert run(["detect", "--facts", _file(tmp_path, {"cpu": cpu, "gpus": cards})]) == 0
+        said = capsys.readouterr().out
+        assert says in said
+        assert says.rpartition(" ")[2] in said.splitlines()[-1]
+
+
 def test_a_fact_that_is_none_brings_the_names_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

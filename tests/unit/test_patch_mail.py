@@ -103,6 +103,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "no diff": (HEAD, "changes no file"),
     "no from": (_swap("From: Ada <ada@example.org>\n", ""), "no `From:` header"),
     "no address": (_swap("Ada <ada@example.org>", "<>"), "no mail address"),
+    "groups in groups": (_swap("Ada <ada@example.org>", "a:" * 600), "no mail address"),
     "no date": (_swap("Date: Thu, 1 Jan 2026 00:00:00 +0000\n", ""), "no `Date:` header"),
     "approximate date": (_swap("Thu, 1 Jan 2026 00:00:00 +0000", "yesterday"), "not a mail date"),
     "date without zone": (_swap(" +0000", ""), "not a mail date"),

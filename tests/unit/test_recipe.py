@@ -139,6 +139,8 @@ BAD = [
     (GOOD + "extends = 'avx2'\n", "`target.extends` is not a key", "mine.toml:8", ""),
     ("extends = 3\n" + GOOD, "must be the name of a recipe", "mine.toml:1", ""),
     ("extends = 'nothing'\n" + GOOD, "no recipe `nothing`", "", "one of"),
+    (f"extends = '{'a' * 300}'\n" + GOOD, f"no recipe `{'a' * 300}`", "", "one of"),
+    (f"extends = 'b/{'a' * 300}'\n" + GOOD, "recipe file not found", "aaa", "check the path"),
     ("extends = 'mine'\n" + GOOD, "goes in a circle", "mine", ""),
     ("= = =", "not valid TOML", "mine.toml", ""),
     ("name = 'a'\nname = 'b'\n", "not valid TOML", "mine.toml", ""),

@@ -304,6 +304,6 @@ def find_gpu(name: str) -> Gpu:
     near = difflib.get_close_matches(plain(name), table, n=3, cutoff=0.75)
     raise RecipeError(
         f"no GPU called {name!r} is in the table",
-        fix=(f"did you mean {' or '.join(table[each].name for each in near)}? " if near else "")
-        + 'or give its compute capability, e.g. --gpu "6.1"',
+        fix=(f"did you mean {' or '.join(table[each].name for each in near)}? or " if near else "")
+        + 'give its compute capability, e.g. --gpu "6.1"',
     )

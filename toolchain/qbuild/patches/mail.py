@@ -167,6 +167,19 @@ def _subject(raw: str) -> str:
     return re.sub(r"^(?:\s*\[[^\]]*PATCH[^\]]*\])+\s*", "", text).strip()
 
 
+def name_and_address(author: str) -> tuple[str, str]:
+    """Return who wrote a mail and where answers go; both are empty when it does not say so.
+
+    The standard library's parser follows groups in groups as deep as a stranger nests them.
+    """
+    import email.utils  # a plan only looks at subjects
+
+    try:
+        return email.utils.parseaddr(author)
+    except RecursionError:
+        return "", ""
+
+
 def _headers(cursor: Cursor) -> dict[str, str]:
     """Read the mail's header; only what ``git format-patch`` writes is known."""
     if (first := cursor.peek()) is not None and _MBOX_SEPARATOR.match(first):
@@ -202,7 +215,7 @@ def _check(headers: dict[str, str], cursor: Cursor) -> None:
     """Check what the header says: a sender, a time with its zone, plain text."""
     import email.utils  # a plan only looks at subjects
 
-    if not email.utils.parseaddr(headers["from"])[1]:
+    if not name_and_address(headers["from"])[1]:
         raise cursor.error("`From:` has no mail address")
     try:
         when = email.utils.parsedate_to_datetime(headers["date"])

@@ -30,6 +30,7 @@ class Level:
         windows: The same for Windows: PF_… number of IsProcessorFeaturePresent (winnt.h); 0: every
             processor that runs 64-bit Windows has it.
         qemu: The oldest CPU model of qemu that has it.
+        qemu_user: Whether qemu-user can play it: it has no AVX-512.
         short: For one line.
         oldest: First processors, from the vendors' product tables.
         needs: What a reader of a bundle's README has to have.
@@ -41,6 +42,7 @@ class Level:
     shown_by: str
     windows: int
     qemu: str
+    qemu_user: bool = True
     short: str
     oldest: str
     needs: str
@@ -93,6 +95,7 @@ LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
             shown_by="avx512vl",
             windows=41,
             qemu="Skylake-Server",
+            qemu_user=False,
             short="AVX-512 CPU",
             oldest="Intel Skylake-X (2017), AMD Zen 4 (2022)",
             needs="a processor with AVX-512 (F, BW, CD, DQ, VL): Intel Xeon Scalable (Skylake-SP, "

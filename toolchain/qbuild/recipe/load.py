@@ -35,7 +35,7 @@ def find_recipe(name: str) -> Path:
     """
     if name.endswith(".toml") or "/" in name or "\\" in name:
         path = Path(name)
-        if not path.is_file():
+        if not _is_file(path):
             ours = path.name == name and path.stem in known_recipes()
             raise RecipeError(
                 "recipe file not found",
@@ -53,6 +53,14 @@ def find_recipe(name: str) -> Path:
             fix=suggest(name, known) or f"one of: {', '.join(known)}; or a path to a .toml file",
         )
     return known[name]
+
+
+def _is_file(path: Path) -> bool:
+    """Tell whether there is such a file; a name that no disk could hold is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,7 +183,7 @@ def _layers(path: Path) -> list[_Layer]:
         if not isinstance(parent, str):
             raise _error(layers, KeyProblem(("extends",), "must be the name of a recipe"))
         sibling = current.parent / f"{parent}.toml"
-        current = sibling if sibling.is_file() else find_recipe(parent)
+        current = sibling if _is_file(sibling) else find_recipe(parent)
     return layers
 
 

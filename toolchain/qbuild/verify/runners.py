@@ -167,7 +167,8 @@ def _emulated(
 
     if not model:
         return lacks("nothing says which CPU that is")
-    if cpu_level == "x86-64-v4" or any(name.startswith(("avx512", "amx")) for name in isa):
+    known = LEVELS.get(cpu_level)
+    if (known and not known.qemu_user) or any(name.startswith(("avx512", "amx")) for name in isa):
         return lacks("qemu's emulated CPUs have no AVX-512 or AMX")
     if isa and not named:
         return lacks(f"no CPU is named that has {', '.join(isa)} (recipe key checks.qemu_cpu)")

@@ -20,7 +20,7 @@ from qbuild.doctor.detect.levels import level_of, missing_for
 from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError
 from qbuild.recipe.gpu import slug
-from qbuild.recipe.levels import NAMES, CpuLevel
+from qbuild.recipe.levels import NAMES, CpuLevel, upto
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +305,9 @@ def _explain(
         notes.reasons.append("the CPU's level is not known, so the recipe that asks least is taken")
     notes.reasons.append(f"recipe {chosen.name}: {chosen.why}")
     if chosen.exact:
-        notes.reasons.append(f"GPU code for {', '.join(_numbers(usable))}: --cuda-arch")
+        numbers = _numbers(usable)
+        option = "--gpu" if len(numbers) == 1 else "--cuda-arch"
+        notes.reasons.append(f"GPU code for {', '.join(numbers)}: {option}")
     if level and _below(level, chosen.cpu):
         notes.reasons.append(
             f"CPU code for {level} in place of {chosen.cpu} ({_lack(facts, chosen.cpu)}): "
@@ -354,7 +356,12 @@ def _hints(
         yield from _unused(level, flags)
     blas = _table()["openblas"]
     cores = facts.cpu.cores if facts.cpu and facts.cpu.cores else 0
-    if chosen and not chosen.gpu and level in ("x86-64-v3", "x86-64-v4") and cores >= blas["cores"]:
+    if (
+        chosen
+        and not chosen.gpu
+        and level not in (None, *upto("x86-64-v2"))
+        and cores >= blas["cores"]
+    ):
         once = "" if blas["name"] in available else " (once it exists)"
         yield f"recipe {blas['name']}{once}: {blas['offer']}"
     if facts.memory_gb and facts.memory_gb < 8:
