@@ -1,7 +1,7 @@
 """Every command of CONTRIBUTING.md in one word: ``nox -s unit``; ``nox -l`` lists them.
 
 The sessions run in the environment that nox itself runs in: what they need is what
-``pip install -e '.[test,dev]'`` has put there, and nothing is downloaded a second time.
+``pip install -e '.[test,dev,docs]'`` has put there, and nothing is downloaded a second time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def format_(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Types of the package."""
+    """Types: of the package strictly, of tests and tools as far as they say them."""
     session.run("mypy", external=True)
+    session.run("mypy", "--config-file", "ci/mypy.ini", external=True)
 
 
 @nox.session
@@ -72,6 +73,12 @@ def browser(session: nox.Session) -> None:
 def generate(session: nox.Session) -> None:
     """Schema, reference pages, workflows and goldens, after a change of what they come from."""
     python(session, "ci/generate.py")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The pages of docs/ as a site in build/site; a link that leads nowhere is an error."""
+    session.run("mkdocs", "build", env={"NO_MKDOCS_2_WARNING": "1"}, external=True)
 
 
 @nox.session

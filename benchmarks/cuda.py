@@ -102,7 +102,7 @@ class Kit:
                 name: entry.full_size
                 for entry in entries
                 if entry.kind == "cubin"
-                for name in fatbin.kernels(data, entry)
+                for name in fatbin.kernels(data, entry) or ()
             }
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return Compiled(seconds, sum(entry.size for entry in entries), kernels)

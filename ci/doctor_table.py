@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,19 @@ def main() -> int:
         print(_row(each["id"], each["got"], each["want"], says, "yes" if right else "NO"))
     print()
     counts = {kind: [0, 0] for kind in kinds()}
+    handed = Counter(findings()[each["expect"]].kind for each in _cases("reports.toml", "report"))
     for each in _cases("further.toml", "case"):
         right = _says(each)[0] == each["expect"]
         counts[findings()[each["expect"]].kind][0] += right
         counts[findings()[each["expect"]].kind][1] += 1
         wrong += not right
-    print(_row("kind", "further cases right", "of"))
-    print(_row(*["---"] * 3))
+    print(_row("kind", "reported", "further cases right", "of"))
+    print(_row(*["---"] * 4))
     for kind, (good, total) in counts.items():
-        print(_row(kind, str(good), str(total)))
+        print(_row(kind, str(handed[kind]), str(good), str(total)))
+    total = sum(count for _, count in counts.values())
+    all_right = sum(good for good, _ in counts.values())
+    print(_row("all", str(handed.total()), str(all_right), str(total)))
     return 1 if wrong else 0
 
 

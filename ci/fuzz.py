@@ -138,7 +138,7 @@ def _recipe(data: bytes, folder: Path) -> object:
 
 
 def _toml(data: bytes, _: Path) -> object:
-    from qbuild import toml
+    from qbuild.recipe import toml
 
     return toml.loads(data.decode("utf-8", "replace"))
 

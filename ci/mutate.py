@@ -1,263 +1,205 @@
 #!/usr/bin/env python3
-"""Break lines of the central modules one at a time and see whether a unit test dies with them.
+"""Break lines of the central modules one at a time and see whether a test dies with them.
 
-    python ci/mutate.py                        every module, a sample of its mutants
-    python ci/mutate.py store toml --most 0    two modules, all of their mutants
+    python ci/mutate.py --map                  once: which test runs which line (minutes)
+    python ci/mutate.py                        every mutant of every module; goes on where it ended
+    python ci/mutate.py store bounds --most 20   two modules, 20 mutants of each, drawn by --seed
+    python ci/mutate.py --again                what survived so far once more (after new tests)
     python ci/mutate.py --list                 what would be broken
 
 A mutant is one changed node of the syntax tree: a condition turned round, a comparison off by one,
-a `raise` or a call left out, a number changed, a returned value dropped. Its module's tests run in
-a child of a process that has the libraries imported already, so that a mutant takes a second or
-two. Survivors that cannot be noticed are listed in ``ci/mutants.toml`` with the reason; any other
-survivor is an exit status of 1 when fewer than ``--least`` percent were caught.
+a `raise` or a call left out, a number changed, a returned value dropped (``ci/mutants.py``). All
+tests are collected once; each mutant is put into a child of that process, in place of the code of
+its function, and there the tests that run its line are run, the shortest first, until one fails.
+What runs when a module is imported is changed in a process that imports it anew, with the module's
+own test files. Mutants may delete and kill what they like: all of it happens in namespaces where
+only a temporary ``/tmp`` can be written and no other process can be seen.
+
+Survivors that cannot be noticed are listed in ``ci/mutants.toml`` with the reason; they count as
+survivors all the same. The exit status is 1 when fewer than ``--least`` percent were caught.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
-import copy
-import importlib.abc
-import importlib.util
-import io
+import hashlib
 import json
 import os
 import random
-import signal
+import shutil
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib.machinery import ModuleSpec
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
-from types import CodeType, ModuleType
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "toolchain" / "qbuild"
+from mutants import Mutant, mutants
+from mutation_tests import PACKAGE, ROOT, anew, map_lines, warm
+
 KNOWN = Path(__file__).with_name("mutants.toml")
+OUT = ROOT / "build" / "mutants"
 
 MODULES = {
-    "store": ["test_store.py", "test_attack.py"],
+    "store": ["test_store_promises.py"],
     "process": ["test_stopping.py", "../integration/test_process.py"],
     "bounds": ["test_bounds.py"],
-    "toml": ["test_bounds.py", "test_recipe.py"],
+    "recipe/toml": ["test_bounds.py", "test_old_python.py"],
     "steps/ensure": ["test_ensure.py"],
     "steps/plan": ["test_plan.py"],
     "steps/stage": ["test_ensure.py"],
     "steps/cmake": ["test_plan.py"],
-    "cli/build": ["test_delivery.py", "test_attack.py", "test_cli.py"],
-    "binary/names": ["test_archive.py", "test_bounds.py", "test_untar.py"],
-    "binary/zip_reader": ["test_archive.py", "test_bounds.py"],
-    "binary/zip_writer": ["test_archive.py"],
-    "binary/untar": ["test_untar.py", "test_bounds.py"],
-    "verify/verdict": ["test_verify_model.py", "test_delivery.py", "test_verify_cli.py"],
-    "verify/structure": ["test_verify_papers.py", "test_verify_hostile.py"],
+    "cli/build": ["test_build_verb.py"],
+    "binary/names": ["test_archive_promises.py"],
+    "binary/zip_reader": ["test_archive_promises.py"],
+    "binary/zip_writer": ["test_archive_promises.py", "test_archive.py"],
+    "binary/untar": ["test_archive_promises.py"],
+    "verify/verdict": ["test_verify_model.py"],
+    "verify/structure": ["test_structure.py"],
     "patches/series": ["test_patch_model.py"],
     "recipe/lock": ["test_lock.py"],
 }
-"""Module below ``toolchain/qbuild`` → test files below ``tests/unit`` that keep its promises."""
+"""Module below ``toolchain/qbuild`` → test files below ``tests/unit`` for what runs at import."""
 
-_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
-}  # fmt: skip
+MAPPED = ["tests/unit", "tests/integration/test_process.py", "tests/integration/test_patches.py"]
+"""Tests that run the modules in the test process itself, where a change can be put."""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change: module, line (1-based), what it is, and its number among the module's."""
-
-    module: str
-    line: int
-    what: str
-    number: int
+def source(module: str) -> Path:
+    """Return a module's file."""
+    return PACKAGE / f"{module}.py"
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (what, replacement) for a node."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-        new = copy.deepcopy(node)
-        new.ops[0] = _SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
-        yield f"{ast.unparse(node)}  →  {ast.unparse(new)}", new
-    elif isinstance(node, ast.BoolOp) or (isinstance(node, ast.BinOp) and type(node.op) in _SWAPS):
-        new = copy.deepcopy(node)
-        new.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
-        yield f"{ast.unparse(node)}  →  {ast.unparse(new)}", new
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield f"{ast.unparse(node)}  →  {ast.unparse(node.operand)}", node.operand
-    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
-        value = not node.value if isinstance(node.value, bool) else node.value + 1
-        yield f"{node.value}  →  {value}", ast.Constant(value)
-    elif isinstance(node, ast.If | ast.While):
-        new = copy.deepcopy(node)
-        new.test = ast.UnaryOp(ast.Not(), new.test)
-        yield f"{ast.unparse(node.test)}  →  not", new
-    elif isinstance(node, ast.Raise) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    ):
-        yield f"left out: {ast.unparse(node)[:70]}", ast.Pass()
-    elif isinstance(node, ast.Return) and ast.unparse(node) not in ("return", "return None"):
-        yield f"{ast.unparse(node)[:70]}  →  return None", ast.Return(ast.Constant(None))
+def digest(module: str) -> str:
+    """Return what tells one state of a module from another."""
+    return hashlib.sha256(source(module).read_bytes()).hexdigest()[:12]
 
 
-class _Rewrite(ast.NodeTransformer):
-    """Counts possible changes; makes the one with the wanted number."""
-
-    def __init__(self, wanted: int = -1) -> None:
-        self.wanted, self.found = wanted, list[tuple[int, str]]()
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.AnnAssign):  # an annotation is no code
-            if node.value is not None:
-                node.value = self.visit(node.value)  # type: ignore[assignment]
-            return node
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            node.body = [self.visit(each) for each in node.body]  # type: ignore[misc]
-            return node
-        replacement = None
-        for what, new in _changes(node):
-            if len(self.found) == self.wanted:
-                replacement = ast.copy_location(new, node)
-            self.found.append((node.lineno, what))  # type: ignore[attr-defined]
-        if replacement is not None:
-            return ast.fix_missing_locations(replacement)
-        return self.generic_visit(node)
-
-
-def mutants(module: str) -> list[Mutant]:
-    """Return every mutant of a module."""
-    rewrite = _Rewrite()
-    rewrite.visit(ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8")))
-    return [Mutant(module, line, what, n) for n, (line, what) in enumerate(rewrite.found)]
-
-
-def code_of(mutant: Mutant) -> CodeType:
-    """Return the changed module's code."""
-    path = PACKAGE / f"{mutant.module}.py"
-    tree = _Rewrite(mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
-    return compile(ast.fix_missing_locations(tree), str(path), "exec")
-
-
-class _Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives the changed module to whoever imports it."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._name = "qbuild." + mutant.module.replace("/", ".")
-        self._code = code_of(mutant)
-
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        if name != self._name:
-            return None
-        file = PACKAGE / (name.removeprefix("qbuild.").replace(".", "/") + ".py")
-        return importlib.util.spec_from_file_location(name, file, loader=self)
-
-    def create_module(self, _: ModuleSpec) -> None:
-        """Let the machinery make it."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        exec(self._code, module.__dict__)
-
-
-def run_tests(tests: list[str], mutant: Mutant | None) -> int:
-    """Run tests (in a child) and return pytest's exit status."""
-    import pytest
-
-    if mutant is not None:
-        sys.meta_path.insert(0, _Instead(mutant))
-    files = [str(ROOT / "tests" / "unit" / name) for name in tests]
-    files = [name for name in files if Path(name).exists()]
-    words = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
-    return int(pytest.main(words))
-
-
-def outcome(tests: list[str], mutant: Mutant | None, limit_s: float) -> str:
-    """Return ``caught``, ``survived`` or ``timeout`` (which is caught, too)."""
-    child = os.fork()
-    if child == 0:
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)
-        status = 1
-        with contextlib.suppress(BaseException):
-            status = run_tests(tests, mutant)
-        os._exit(0 if status == 0 else 1)
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return "survived" if status == 0 else "caught"
-        time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
-
-
-def known() -> dict[tuple[str, str], str]:
-    """Return (module, what) → why nothing can notice it."""
-    if not KNOWN.exists():
-        return {}
+def known() -> dict[tuple[str, str, str], str]:
+    """Return (module, function, what) → why nothing can notice it."""
     rows = tomllib.loads(KNOWN.read_text(encoding="utf-8")).get("mutant", [])
-    return {(row["module"], row["what"]): row["why"] for row in rows}
+    return {
+        (row["module"], function, row["what"]): row["why"]
+        for row in rows
+        for function in row["functions"]
+    }
 
 
-def warm_up() -> None:
-    """Import what the tests need, and nothing of qbuild: that is what changes."""
-    for name in ("pytest", "pefile", "elftools.elf.elffile", "iced_x86", "deflate", "filelock",
-                 "tomlkit", "cyclonedx.model.bom", "platformdirs", "psutil"):  # fmt: skip
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+def chosen(modules: list[str], most: int, seed: int) -> list[Mutant]:
+    """Return the mutants to try: all of them, or ``most`` of each module, drawn by the seed."""
+    out = []
+    for module in modules:
+        every = mutants(module, source(module))
+        dice = random.Random(f"{module} {seed}")
+        size = min(most or len(every), len(every))
+        out += [every[i] for i in sorted(dice.sample(range(len(every)), size))]
+    return out
+
+
+class Results:
+    """Outcomes in a file of JSON lines; the last one of a mutant counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._rows = path, dict[tuple[str, str, int], str]()
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                self._rows[row["module"], row["source"], row["number"]] = row["how"]
+
+    def __getitem__(self, mutant: Mutant) -> str:
+        return self._rows.get((mutant.module, digest(mutant.module), mutant.number), "")
+
+    def add(self, mutant: Mutant, how: str) -> None:
+        """Write an outcome down."""
+        row = {**asdict(mutant), "source": digest(mutant.module), "how": how}
+        self._rows[mutant.module, row["source"], mutant.number] = how
+        with self._path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def in_namespaces() -> None:
+    """Begin again where mutants can break nothing: a read-only system, an empty ``/tmp``."""
+    if os.environ.get("QBUILD_MUTATE_INSIDE"):
+        return
+    OUT.mkdir(parents=True, exist_ok=True)
+    script = (
+        f'mount --bind "{OUT}" "{OUT}" && mount -t tmpfs none /tmp && mount -o bind,remount,ro / &&'
+        ' mkdir /tmp/home && exec "$@"'
+    )
+    words = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]
+    words += ["--mount-proc", "sh", "-c", script, "sh", sys.executable, *sys.argv]
+    inside = {"QBUILD_MUTATE_INSIDE": "1", "HOME": "/tmp/home", "PYTHONDONTWRITEBYTECODE": "1"}
+    if not shutil.which("unshare"):
+        sys.exit("unshare is missing (util-linux): mutants may delete what they like")
+    os.execvpe(words[0], words, {**os.environ, **inside})
+
+
+def table(tried: list[Mutant], results: Results) -> float:
+    """Print what became of each module's mutants and return the percentage that was caught."""
+    excused, done = known(), Counter[tuple[str, bool]]()
+    for mutant in tried:
+        if how := results[mutant]:
+            done[mutant.module, how != "survived"] += 1
+        if how == "survived":
+            why = excused.get((mutant.module, mutant.function, mutant.what), "")
+            place = f"{mutant.module}:{mutant.line} {mutant.function}"
+            print(f"  SURVIVED {place}: {mutant.what}" + (f"  ({why})" if why else ""))
+    for module in dict.fromkeys(mutant.module for mutant in tried):
+        caught, survived = done[module, True], done[module, False]
+        possible = len(mutants(module, source(module)))
+        print(f"{module:<20} {caught:>4} of {caught + survived:>4} caught ({possible} possible)")
+    caught = sum(count for (_, yes), count in done.items() if yes)
+    percent = 100 * caught / max(1, done.total())
+    print(f"{caught} of {done.total()} caught: {percent:.1f} %")
+    return percent
 
 
 def main() -> int:
     """Run and print a table; the exit status says whether enough were caught."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("modules", nargs="*", help="default: all", metavar="MODULE")
-    parser.add_argument("--most", type=int, default=15, help="mutants of a module; 0: all")
+    parser.add_argument("--most", type=int, default=0, help="mutants of a module; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--least", type=float, default=90.0, help="percent that must be caught")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds per mutant, at least")
+    parser.add_argument("--budget", type=float, default=15.0, metavar="SECONDS",
+                        help="so long are the tests of one mutant together")  # fmt: skip
+    parser.add_argument("--minutes", type=float, help="stop after so long; call again to go on")
+    parser.add_argument("--again", action="store_true", help="also what survived before")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--out", type=Path, help="write every outcome here as JSON lines")
+    parser.add_argument("--table", action="store_true", help="only say what is known")
+    parser.add_argument("--map", nargs="*", metavar="TEST", help="default: all; else these anew")
     args = parser.parse_args()
-    dice = random.Random(args.seed)
-    sys.path.insert(0, str(ROOT / "tests"))
-    os.chdir(ROOT)
-    warm_up()
-    excused, caught, total = known(), 0, 0
-    for module in args.modules or MODULES:
-        every = mutants(module)
-        chosen = sorted(dice.sample(range(len(every)), min(args.most or len(every), len(every))))
-        if args.list:
-            print(f"{module}: {len(every)} mutants, {len(chosen)} chosen")
-            continue
-        started = time.monotonic()
-        if (how := outcome(MODULES[module], None, 20 * args.limit)) != "survived":
-            print(f"{module}: its tests, with nothing changed: {how}")
-            return 2
-        limit = max(args.limit, 5 * (time.monotonic() - started))  # on a busy machine, too
-        here = 0
-        for mutant in (every[index] for index in chosen):
-            reason = excused.get((module, mutant.what))
-            how = "excused" if reason else outcome(MODULES[module], mutant, limit)
-            total += how != "excused"
-            here += how in ("caught", "timeout")
-            if how == "survived":
-                print(f"  SURVIVED {module}:{mutant.line}: {mutant.what}", flush=True)
-            if args.out:
-                with args.out.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps({**asdict(mutant), "how": how}) + "\n")
-        caught += here
-        print(f"{module}: {here} of {len(chosen)} caught ({len(every)} possible)", flush=True)
-    if args.list or not total:
+    tried = chosen(args.modules or list(MODULES), args.most, args.seed)
+    if args.list:
+        for mutant in tried:
+            print(f"{mutant.module}:{mutant.line} {mutant.function}: {mutant.what}")
         return 0
-    percent = 100 * caught / total
-    print(f"{caught} of {total} caught: {percent:.1f} %")
-    return 0 if percent >= args.least else 1
+    os.chdir(ROOT)
+    if not args.table:
+        in_namespaces()
+    lines = OUT / "lines.json"
+    if args.map is not None:
+        return map_lines(args.map or MAPPED, {name: source(name) for name in MODULES}, lines)
+    results = Results(OUT / "results.jsonl")
+    if not args.table:
+        if not lines.exists():
+            sys.exit("which test runs which line? First: python ci/mutate.py --map")
+        again = ("", "survived") if args.again else ("",)
+        todo = [mutant for mutant in tried if results[mutant] in again]
+        end = time.monotonic() + 60 * (args.minutes or 1e6)
+        # First what is cheap. It imports qbuild, and what comes then must not have it yet.
+        if (child := os.fork()) == 0:
+            inner = [each for each in todo if each.function]
+            warm(inner, lines, args.budget, results.add, end - time.monotonic())
+            os._exit(0)
+        os.waitpid(child, 0)
+        outer = [each for each in todo if not each.function]
+        anew(outer, MODULES, results.add, end - time.monotonic())
+        results = Results(OUT / "results.jsonl")
+    return 0 if table(tried, results) >= args.least else 1
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(io.TextIOWrapper(sys.stdout.buffer, line_buffering=True)):
+    with contextlib.suppress(BrokenPipeError):
         sys.exit(main())

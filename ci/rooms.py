@@ -1,6 +1,6 @@
 """How the package is built: files, rooms, circles, imports inside functions, sizes.
 
-    python ci/rooms.py [--list] [PACKAGE]
+    python ci/rooms.py [--list] [--sizes] [PACKAGE]
 
 The order of the rooms is written in ``pyproject.toml`` (import-linter's contract). Here all is
 counted by the syntax tree, imports inside functions included; those under ``TYPE_CHECKING`` not.
@@ -17,12 +17,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {
-    "files at the top of the package": 14,
+    "files at the top of the package": 12,
     "circles between rooms": 0,
     "circles of files": 0,
     "imports inside functions outside cli/": 25,
-    "lines of the largest function": 62,
+    "lines of the largest function": 60,
 }
+FEATURES = {
+    "software GPU": ("emulator", "steps.emulator", "verify.emulate", "verify.tokens",
+                     "cli.emulated_tests", "binary.cubin"),
+    "model loader of the pin": ("modelfile.loader", "modelfile.program", "modelfile.demands",
+                                "modelfile.sight", "modelfile.projector_traps", "modelfile.pair",
+                                "modelfile.vocabulary", "modelfile.template", "modelfile.promises",
+                                "modelfile.trap", "extras.together"),
+    "bench": ("extras.bench", "cli.bench", "extras.report.speed"),
+    "variants of one CPU zip, GPUs by name": ("recipe.variants", "recipe.gpu", "cuda.gpu_names",
+                                              "bundle.launch.source_options"),
+    "builds without git": ("source.gitless", "patches.gitless"),
+    "doctor: run time, languages, networks": ("doctor.checks_log", "doctor.codes",
+                                              "doctor.encodings", "doctor.errorlines",
+                                              "source.causes"),
+    "a Windows host": ("job", "held", "toolchains.batch"),
+    "hostile files and folders": ("bounds", "verify.folder", "verify.habits", "verify.remedies"),
+}  # fmt: skip
+"""What the package could not do before it was sorted into rooms (36,900 lines then) → its modules.
+What grew inside of older modules is not among them."""
 
 
 @dataclass
@@ -121,6 +140,22 @@ def _reach(room: str, graph: dict[str, set[str]]) -> set[str]:
     return seen
 
 
+def sizes(modules: list[Module]) -> Iterator[tuple[str, int]]:
+    """Yield the lines of each room, of each newer feature, and of what is left without those."""
+    for room in sorted({m.room for m in modules}):
+        yield room or "(top)", sum(m.lines for m in modules if m.room == room)
+    rest = sum(m.lines for m in modules)
+    for feature, places in FEATURES.items():
+        lines = sum(m.lines for m in modules if _within(m.name.partition(".")[2], places))
+        rest -= lines
+        yield f"feature: {feature}", lines
+    yield "without these features", rest
+
+
+def _within(name: str, places: tuple[str, ...]) -> bool:
+    return any(name == place or name.startswith(f"{place}.") for place in places)
+
+
 def main() -> int:
     """Print the numbers; with ``--check``, fail when one is past its limit."""
     parser = argparse.ArgumentParser(
@@ -128,6 +163,7 @@ def main() -> int:
     )
     parser.add_argument("package", nargs="?", default=ROOT / "toolchain" / "qbuild", type=Path)
     parser.add_argument("--list", action="store_true", help="name what is counted")
+    parser.add_argument("--sizes", action="store_true", help="lines of each room and feature")
     parser.add_argument("--check", action="store_true", help="fail when a limit is passed")
     args = parser.parse_args()
     modules = read(args.package)
@@ -155,6 +191,9 @@ def main() -> int:
     }
     for name, number in numbers.items():
         print(f"{name:<40} {number:>6}")
+    if args.sizes:
+        for name, number in sizes(modules):
+            print(f"{name:<40} {number:>6}")
     if args.list:
         for group in between + among:
             print("circle:", " ".join(group))

@@ -4,13 +4,16 @@
     python ci/soak.py --minutes 10                 a share of everything
     python ci/soak.py --kills 500 --paths 200 --disks 100 --clocks 20 --races 20
     python ci/soak.py --only paths --paths 200 --seed 3
+    python ci/soak.py --state build/soak.json --minutes 15      goes on where the last call ended
 
 Every end must be the right bytes, or a refusal that names its reason: an exit code of qbuild's own,
 `where` or `to do` beside it, no traceback, nothing left that the next run stumbles over. What is
 done: kills by every signal at random moments of a build or of ``qbuild verify`` (the verdict must
 never come out of a signal), store paths with odd characters, disks that fill up at random sizes,
 clocks that jump, bytes that rot in the store with size and time kept, two to eight runs at once.
-The exit status is 1 when anything ended otherwise; the lines say with which seed and number.
+The exit status is 1 when anything ended otherwise; the lines say with which seed and number: each
+step draws its own dice from both, so that it can be done again alone (``--only kills --first 17
+--kills 18``), as far as a signal's moment can.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -49,14 +52,20 @@ SIGNALS = [
 STOPPED = 130
 """Exit code of a run that a signal asked to stop."""
 
+STEPS: dict[str, tuple[int, str]] = {
+    "kills": (500, "kill"), "paths": (200, "path"), "disks": (100, "disk"),
+    "clocks": (60, "clock"), "races": (20, "race"),
+}  # fmt: skip
+"""What is done: how often, and the method that does it."""
+
 RESULTS = ("source", "patch", "compile", "stage", "bundle", "work")
 
 
 class Soak:
     """A folder with the project, a store that is lent the tools, and the right answer."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.dice = folder, random.Random(seed)
+    def __init__(self, folder: Path, toolchain: str) -> None:
+        self.folder, self.dice = folder, random.Random()
         user = Store(host.user_folder("cache") or folder / "cache")
         lock = load_lock(resources.lockfile())
         self.wheels = [
@@ -64,7 +73,9 @@ class Soak:
             for project in ("cmake", "ninja", "ziglang")
         ]
         os.environ.setdefault("QBUILD_TEST_ZIG_CACHE", str(user.root / "cache" / "zig"))
-        self.project = small_project.make(folder / "project", resources.lockfile())
+        self.project = small_project.make(
+            folder / "project", resources.lockfile(), toolchain=toolchain
+        )
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
         self.store = self.lend(folder / "store")
@@ -308,36 +319,46 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="stop after so long, whatever is left")
     parser.add_argument("--only", help="kills, paths, disks, clocks or races")
-    names: dict[str, tuple[int, str]] = {
-        "kills": (500, "kill"), "paths": (200, "path"), "disks": (100, "disk"),
-        "clocks": (60, "clock"), "races": (20, "race"),
-    }  # fmt: skip
-    for name, (count, _) in names.items():
+    for name, (count, _) in STEPS.items():
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="leave out those before")
+    parser.add_argument("--toolchain", choices=("zig", "gcc"), default="zig", help="what compiles")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="what was done, counts, faults")
     args = parser.parse_args()
+    state: dict[str, Any] = {"seed": args.seed, "done": [], "counts": {}, "faults": []}
+    if args.state and args.state.exists():
+        state = json.loads(args.state.read_text())
+    todo = [
+        (name, number)
+        for name in STEPS
+        if args.only in (None, name)
+        for number in range(args.first, getattr(args, name))
+        if [name, number] not in state["done"]
+    ]
+    # A short run is a share of everything, in an order that the seed gives.
+    random.Random(state["seed"]).shuffle(todo)
     end = time.monotonic() + 60 * (args.minutes or 1e6)
     folder = Path(tempfile.mkdtemp(prefix="qbuild-soak-"))
     try:
-        soak = Soak(folder, args.seed)
-        todo: list[tuple[Callable[[int], None], int]] = []
-        for name, (_, method) in names.items():
-            if args.only in (None, name):
-                todo += [(getattr(soak, method), i) for i in range(getattr(args, name))]
-        # A short run is a share of everything, in an order that the seed gives.
-        if args.minutes:
-            soak.dice.shuffle(todo)
-        for done, (step, number) in enumerate(todo):
+        soak = Soak(folder, args.toolchain)
+        soak.counts.update(state["counts"])
+        soak.faults += state["faults"]
+        for left, (name, number) in zip(range(len(todo), 0, -1), todo, strict=True):
             if time.monotonic() > end:
-                print(f"{len(todo) - done} of {len(todo)} left out: the time is over")
+                print(f"{left} of {len(todo)} left out: the time is over")
                 break
-            step(number)
-        for what, count in sorted(soak.counts.items()):
+            soak.dice = random.Random(f"{state['seed']} {name} {number}")
+            getattr(soak, STEPS[name][1])(number)
+            state |= {"done": [*state["done"], [name, number]], "faults": soak.faults}
+            state["counts"] = dict(sorted(soak.counts.items()))
+            if args.state:
+                args.state.parent.mkdir(parents=True, exist_ok=True)
+                args.state.write_text(json.dumps(state, indent=1) + "\n")
+        for what, count in state["counts"].items():
             print(f"{count:>6}  {what}")
-        print(f"{len(soak.faults)} faults (seed {args.seed})")
-        if args.json:
-            data = {"seed": args.seed, "counts": soak.counts, "faults": soak.faults}
-            args.json.write_text(json.dumps(data, indent=1) + "\n")
+        steps = Counter(name for name, _ in state["done"])
+        print(", ".join(f"{count} {name}" for name, count in sorted(steps.items())))
+        print(f"{len(soak.faults)} faults (seed {state['seed']})")
         return 1 if soak.faults else 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,12 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
         if name.startswith("QBUILD_") and not name.startswith("QBUILD_TEST_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+
+
+@pytest.fixture
+def told(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Record what the tool said, for ``ci/reports_table.py``."""
+    return lambda text: record_property("told", text)
 
 
 _skipped: list[str] = []

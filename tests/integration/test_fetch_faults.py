@@ -271,7 +271,11 @@ ASK = {"git": _git, "pip": _pip, "npm": _npm}
     ("fault", "tool"), CASES, ids=[f"{tool}: {fault.name}" for fault, tool in CASES]
 )
 def test_a_fault_is_told_by_its_cause(
-    fault: Fault, tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Fault,
+    tool: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Callable[[str], None],
 ) -> None:
     ears = Ears()
     with fault.server(tmp_path) as running:
@@ -281,6 +285,7 @@ def test_a_fault_is_told_by_its_cause(
     assert cause is not None, text
     assert cause.id == fault.cause, text
     assert cause.found in text
+    told(text)
     assert sum(1 + len(line) // 98 for line in text.splitlines()) <= SCREEN
     if fault.cause not in PASSING:
         assert ears.warned == []
@@ -310,7 +315,9 @@ def _mirror(folder: Path) -> tuple[Path, str]:
     return bare, commit
 
 
-def test_a_mirror_on_a_plain_web_server_delivers(tmp_path: Path) -> None:
+def test_a_mirror_on_a_plain_web_server_delivers(
+    tmp_path: Path, told: Callable[[str], None]
+) -> None:
     bare, commit = _mirror(tmp_path)
     with _files(bare.parent) as url:
         ears = Ears()
@@ -318,6 +325,7 @@ def test_a_mirror_on_a_plain_web_server_delivers(tmp_path: Path) -> None:
             commit=commit, git_dir="", sdist_name="", dest=tmp_path / "got.git", reporter=ears
         )
         fetched = remote.from_url(f"{url}/llama.cpp.git", job)
+    told(f"fetched {fetched.commit}, no warning")
     assert fetched.commit == commit
     assert ears.warned == []
     assert run_git(["rev-list", "--all"], tmp_path / "got.git").text == commit

@@ -23,7 +23,7 @@ from qbuild.extras.services import watchdog
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store
 from qbuild.verify import tiny_gguf, wine
-from support.tools import require
+from support.tools import needs, require
 
 pytestmark = pytest.mark.integration
 
@@ -269,6 +269,7 @@ def test_sh_passes_the_exit_code_on(tmp_path: Path, code: int) -> None:
     assert done.returncode == code
 
 
+@needs("ps")
 def test_sh_on_a_terminal_explains_the_end(tmp_path: Path) -> None:
     """A terminal that is the script's own gets a word and waits; here it is another's."""
     import pty

@@ -41,7 +41,8 @@ CASES = {
 def loader(user_store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
     """Wine, a prefix of our own, and a Windows program that does nothing."""
     found = wine.find_wine()
-    assert found, "wine is not installed"
+    if not found:
+        pytest.skip("wine is not installed (ci/apt.txt lists it)")
     folder = tmp_path_factory.mktemp("wine")
     prefix = wine.wine_prefix(found, folder / "prefix", user_store.root / "cache")
     (folder / "stub.c").write_text("int main(void) { return 0; }\n")

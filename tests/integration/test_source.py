@@ -460,12 +460,17 @@ def tar_with(lab: Lab, change: Callable[[tarfile.TarInfo], tarfile.TarInfo]) -> 
     return path
 
 
+def named(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo:
+    member.name = name
+    return member
+
+
 def tar_climbs(lab: Lab) -> object:
-    return tar_with(lab, lambda m: m.replace(name="top/../../../evil", deep=False))
+    return tar_with(lab, lambda m: named(m, "top/../../../evil"))
 
 
 def tar_absolute(lab: Lab) -> object:
-    return tar_with(lab, lambda m: m.replace(name="/tmp/evil", deep=False))
+    return tar_with(lab, lambda m: named(m, "/tmp/evil"))
 
 
 def _typed(kind: bytes) -> Callable[[tarfile.TarInfo], tarfile.TarInfo]:

@@ -466,7 +466,7 @@ def test_long_integers(
 ) -> None:
     """Every digit arrives, whatever the schema says about the range."""
     text = (templates / template).read_text(encoding="utf-8")
-    schemas = [{"type": "integer"}, {"type": "number"}]
+    schemas: list[dict[str, Any]] = [{"type": "integer"}, {"type": "number"}]
     if number > 0:
         schemas += [{"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}]
     says = form("ticket", id=number)
@@ -499,8 +499,9 @@ def test_a_call_is_required(
     with serving(server_bin, tmp_path, prose, text) as running:
         status, answer = post(running, CHAT, {**ask(tool_choice=wanted, max_tokens=400), **more})
         assert status == 200, answer
-        # at most a line of prose, then the grammar leaves it only calls to talk in
-        assert len(content(answer).split("<tool_call>")[0]) <= 260
+        # at most a line of prose, then the grammar leaves it only calls to talk in; which blanks
+        # it puts in between is chance
+        assert len(content(answer).split("<tool_call>")[0].rstrip()) <= 260
         assert thinking or called(answer) or "<tool_call>" in content(answer)
         if choice == "named":
             assert {name for name, _ in called(answer)} <= {"noargs"}

@@ -153,7 +153,7 @@ def check_events(events: list[Any], text: str, calls: list[Any]) -> None:
     """Every item has its number, is added before it grows, and is done once."""
     numbers = [e.sequence_number for e in events if hasattr(e, "sequence_number")]
     assert numbers == sorted(set(numbers))
-    added = {}
+    added: dict[int, Any] = {}
     arguments: dict[int, str] = {}
     done = []
     for event in events:
@@ -329,7 +329,7 @@ def test_anthropic_choices(server_bin: Path, templates: Path, tmp_path: Path) ->
         assert [b.type for b in message.content] == ["text"]
     two = CALL + "\n" + CALL.replace("a.txt", "bb.txt")
     with serving(server_bin, tmp_path, two, text, longest=14) as server:
-        choice = {"type": "auto", "disable_parallel_tool_use": True}
+        one = {"type": "auto", "disable_parallel_tool_use": True}
         for stream in (False, True):
-            message = anthropic_message(server, stream, tool_choice=choice)
+            message = anthropic_message(server, stream, tool_choice=one)
             assert len([b for b in message.content if b.type == "tool_use"]) == 1

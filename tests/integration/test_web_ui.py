@@ -63,7 +63,7 @@ def test_a_registry_that_does_not_answer(
             offline=False,
             reporter=Plain(),
         )
-    assert "--set build.ui=false" in caught.value.fix
+    assert "--set build.ui=false" in str(caught.value.fix)
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 
 
@@ -142,7 +142,14 @@ def test_a_chat_in_the_browser(browser: Any, tmp_path: Path, size: dict[str, int
         page.on("request", lambda r: elsewhere.append(r.url) if server.base not in r.url else None)
         page.goto(server.base)
         page.get_by_text("scripted").first.wait_for()  # the model's name: the page is ready
-        page.get_by_role("textbox").first.fill("What is the answer?")
+        box = page.get_by_role("textbox").first
+        if size is PHONE:  # there Enter begins a line: upstream's default, one of its settings
+            box.fill("What is")
+            box.press("Enter")
+            box.press_sequentially("the answer?")
+            assert page.get_by_text(ANSWER).count() == 0
+        else:
+            box.fill("What is the answer?")
         page.get_by_role("button", name="Send").click()
         page.get_by_text(ANSWER).first.wait_for()
         keep(page, f"web-ui-{size['width']}")

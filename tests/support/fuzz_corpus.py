@@ -14,6 +14,7 @@ import struct
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from qbuild import resources
 from qbuild.binary.zip_writer import ZipEntry, write_zip
@@ -106,9 +107,12 @@ def _texts(folder: Path) -> dict[str, dict[str, bytes]]:
     bundle = report_zips.make(folder / "b")
     report_zips.add_records(bundle, Store(folder / "s"))
     inputs = {"a": 1}
-    entry = Store(folder / "e").put(
-        "thing", step_key("thing", inputs), inputs, lambda dest: (dest / "f").write_text("x") and {}
-    )
+
+    def fill(dest: Path) -> dict[str, Any]:
+        (dest / "f").write_text("x")
+        return {}
+
+    entry = Store(folder / "e").put("thing", step_key("thing", inputs), inputs, fill)
     from qbuild.binary.zip_reader import open_zip
 
     with open_zip(bundle) as view:

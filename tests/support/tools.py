@@ -6,6 +6,8 @@ In CI (``QBUILD_REQUIRE_TOOLS``) every skip is a failure.
 from __future__ import annotations
 
 import shutil
+import subprocess
+from functools import cache
 
 import pytest
 
@@ -21,3 +23,20 @@ def require(*programs: str) -> None:
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+@cache
+def _allowed(*namespaces: str) -> bool:
+    words = ["unshare", "--map-root-user", *namespaces, "true"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def require_namespaces(*namespaces: str) -> None:
+    """Skip the running test where this user may make no namespaces, as in a ``chroot``.
+
+    Args:
+        namespaces: Options of ``unshare``, e.g. ``--mount``.
+    """
+    require("unshare")
+    if not _allowed(*namespaces):
+        pytest.skip(f"not allowed here: unshare {' '.join(namespaces)}")

@@ -10,9 +10,7 @@ import stat
 import struct
 import time
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from qbuild.binary.names import _DEVICES
 from qbuild.binary.zip_writer import ZipEntry, open_zip, write_aside, write_sha256, write_zip
 from qbuild.errors import ArchiveError
 from qbuild.hashing import sha256_file
+from support.raw_zips import Raw, raw_zip
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 40
 
@@ -278,86 +277,6 @@ def test_a_name_that_is_not_there(tmp_path: Path) -> None:
 
 
 # -- archives that must be refused -------------------------------------------------------------
-
-
-@dataclass
-class Raw:
-    """A member whose every header field can lie; ``None`` means the truth."""
-
-    name: bytes = b"file.txt"
-    data: bytes = b"content"
-    method: int = 0
-    flags: int = 0x800
-    attributes: int = 0o100644 << 16
-    system: int = 3
-    crc: int | None = None
-    size: int | None = None
-    packed: int | None = None
-    offset: int | None = None
-    local: dict[str, int | bytes] = field(default_factory=dict)
-
-    def body(self) -> bytes:
-        if self.method != 8:
-            return self.data
-        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-        return packer.compress(self.data) + packer.flush()
-
-
-def raw_zip(*members: Raw, count: int | None = None, disk: int = 0, tail: bytes = b"") -> bytes:
-    out, directory = b"", b""
-    for member in members:
-        body, at = member.body(), len(out)
-        crc = zlib.crc32(member.data) if member.crc is None else member.crc
-        size = len(member.data) if member.size is None else member.size
-        packed = len(body) if member.packed is None else member.packed
-        name = member.local.get("name", member.name)
-        assert isinstance(name, bytes)
-        out += (
-            struct.pack(
-                "<4s5H3L2H",
-                member.local.get("magic", b"PK\x03\x04"),
-                20,
-                member.flags,
-                member.local.get("method", member.method),
-                0,
-                0x21,
-                member.local.get("crc", crc),
-                packed,
-                size,
-                len(name),
-                0,
-            )
-            + name
-            + body
-        )
-        directory += (
-            struct.pack(
-                "<4s6H3L5H2L",
-                b"PK\x01\x02",
-                member.system << 8 | 20,
-                20,
-                member.flags,
-                member.method,
-                0,
-                0x21,
-                crc,
-                packed,
-                size,
-                len(member.name),
-                0,
-                0,
-                0,
-                0,
-                member.attributes,
-                at if member.offset is None else member.offset,
-            )
-            + member.name
-        )
-    number = len(members) if count is None else count
-    end = struct.pack(
-        "<4s4H2LH", b"PK\x05\x06", disk, 0, number, number, len(directory), len(out), 0
-    )
-    return out + directory + end + tail
 
 
 def named(name: bytes) -> bytes:

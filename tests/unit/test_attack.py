@@ -98,10 +98,6 @@ class _Broken(io.StringIO):
     def write(self, text: str) -> int:
         raise OSError(self.number, "broken")
 
-    flush = write  # type: ignore[assignment]
-
-
-class _BrokenOnFlush(_Broken):
     def flush(self) -> None:
         raise OSError(self.number, "broken")
 
@@ -115,7 +111,7 @@ def test_output_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("sys.stdout", _BrokenOnFlush(number))
+    monkeypatch.setattr("sys.stdout", _Broken(number))
     assert main.run(words) == code
     assert ("cannot be written" in capsys.readouterr().err) == (code != 0)
 
@@ -129,10 +125,22 @@ def test_a_broken_pipe_to_a_child_is_no_success(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_progress_that_nobody_reads_does_not_end_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", _BrokenOnFlush(errno.EPIPE))
+    monkeypatch.setattr("sys.stderr", _Broken(errno.EPIPE))
     console.Plain().say("x")
     console.Plain().warn("x")
     assert main.run(["show", "nope"]) == 3
+
+
+def test_progress_never_says_more_than_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_QUIET_S", -1)
+    with console.Plain().task("verify", total=14) as task:
+        for done in range(1, 19):
+            task.update(done=done)
+    said = capsys.readouterr().err
+    assert "100 %" in said
+    assert "110 %" not in said
 
 
 ACCEPTED = Verdict(zip_name="x.zip", sha256=hashlib.sha256(b"zip").hexdigest(), checks=())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild import bounds, toml
+from qbuild import bounds
 from qbuild.binary import pe_tables
 from qbuild.binary.coff import read_coff
 from qbuild.binary.elf import read_elf_data
@@ -26,6 +26,7 @@ from qbuild.binary.untar import extract_tar
 from qbuild.binary.zip_reader import open_zip
 from qbuild.bundle.manifest import load_manifest
 from qbuild.errors import ArchiveError, BinaryError
+from qbuild.recipe import toml
 from support.tiny_elf import make_elf
 from support.tiny_pe import make_pe
 
@@ -270,3 +271,47 @@ def test_coff_sections_that_are_all_the_whole_file() -> None:
         body += struct.pack("<8sIIIIIIHHI", b".drectve", 0, 0, size, 0, 0, 0, 0, 0, 0)
     with bounded(), pytest.raises(BinaryError, match="on top of each other"):
         read_coff(body, "x.obj")
+
+
+def test_bounds_hold_to_the_byte() -> None:
+    asked: list[int] = []
+
+    class Stream(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            asked.append(size or 0)
+            return super().read(size)
+
+    assert bounds.read_stream(Stream(b"x" * 100), 100, "x") == b"x" * 100
+    with pytest.raises(OSError, match="larger than the 0 KB") as caught:
+        bounds.read_stream(Stream(b"x" * 1000), 100, "name")
+    assert caught.value.filename == "name" and asked == [101, 101], "no further than needed"
+    assert (bounds.megabytes(3 << 20), bounds.megabytes(1 << 20)) == ("3 MB", "1 MB")
+    assert (bounds.megabytes(512 << 10), bounds.megabytes((1 << 20) - 1)) == ("512 KB", "1023 KB")
+
+
+def test_json_and_toml_may_be_just_as_large_as_is_said() -> None:
+    assert bounds.load_json("[1]", most=3) == [1]
+    with pytest.raises(ValueError, match="larger than 0 KB"):
+        bounds.load_json("[12]", most=3)
+    assert bounds.load_json(b"[" + b" " * ((8 << 20) - 2) + b"]") == []
+    with pytest.raises(ValueError, match="larger than 8 MB"):
+        bounds.load_json(b"[" + b" " * ((8 << 20) - 1) + b"]")
+    assert toml.loads("#" * (1 << 20)) == {}
+    with pytest.raises(tomllib.TOMLDecodeError, match="larger than 1 MB"):
+        toml.loads("#" * ((1 << 20) + 1))
+
+
+@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: {"a": x}])
+def test_sixty_four_levels_and_no_more(wrap: Callable[[object], object]) -> None:
+    data: object = 1
+    for _ in range(64):
+        data = wrap(data)
+    bounds.check_data(data)
+    with pytest.raises(ValueError, match="too deeply"):
+        bounds.check_data(wrap(data))
+
+
+def test_a_number_of_1024_bits_and_no_more() -> None:
+    bounds.check_data({"a": [2**1024 - 1]})
+    with pytest.raises(ValueError, match="far too long"):
+        bounds.check_data({"a": [2**1024]})

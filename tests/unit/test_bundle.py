@@ -224,8 +224,8 @@ def test_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     one = make(tmp_path / "one")
     turned = dataclasses.replace(
         FACTS,
-        lock=dict(reversed(FACTS.lock.items())),
-        cmake=dict(reversed(FACTS.cmake.items())),
+        lock=dict(reversed(list(FACTS.lock.items()))),
+        cmake=dict(reversed(list(FACTS.cmake.items()))),
     )
     mask = os.umask(0o077)
     try:

@@ -176,7 +176,7 @@ def test_no_recipe_means_the_one_that_fits_this_machine(monkeypatch: pytest.Monk
 
     seen = {}
 
-    def stop(args: object) -> None:
+    def stop(args: object, **_: bool) -> None:
         seen.update(vars(args))
         raise UsageError("far enough")
 

@@ -62,18 +62,19 @@ def test_command_line_wins_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_file_by_environment(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     assert config_path({"QBUILD_CONFIG": str(path)}) == path
-    with pytest.raises(UsageError, match="named by QBUILD_CONFIG is missing"):
+    with pytest.raises(UsageError, match="the configuration file is missing") as caught:
         load_config(env={"QBUILD_CONFIG": str(path)})
+    assert caught.value.fix == "QBUILD_CONFIG names it"
 
 
 @pytest.mark.parametrize(
     ("text", "what", "line"),
     [
-        ("origins = ", "is not TOML", None),
+        ("origins = ", "is not valid TOML", None),
         ('origin = ["/x"]', "`origin` is not a key", 1),
         ('\norigins = "/x"', "`origins` must be a list of string, not string", 2),
-        ("origins = [1]", "`origins.0` must be string, not integer", 1),
-        ('origins = [""]', "`origins.0` is empty", 1),
+        ("origins = [1]", "`origins[0]` must be string, not integer", 1),
+        ('origins = [""]', "`origins[0]` is empty", 1),
         ('origins = ["a", "a"]', "the same value twice", 1),
         ("store = true", "`store` must be string, not boolean", 1),
         ('[mirrors]\na = "b"', "`mirrors` must be a list of string, not table", 1),

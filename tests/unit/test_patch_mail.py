@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+
 import pytest
+import unidiff
 
 from qbuild.errors import PatchError
 from qbuild.patches.lint import lint_path
@@ -99,6 +103,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "no diff": (HEAD, "changes no file"),
     "no from": (_swap("From: Ada <ada@example.org>\n", ""), "no `From:` header"),
     "no address": (_swap("Ada <ada@example.org>", "<>"), "no mail address"),
+    "groups in groups": (_swap("Ada <ada@example.org>", "a:" * 600), "no mail address"),
     "no date": (_swap("Date: Thu, 1 Jan 2026 00:00:00 +0000\n", ""), "no `Date:` header"),
     "approximate date": (_swap("Thu, 1 Jan 2026 00:00:00 +0000", "yesterday"), "not a mail date"),
     "date without zone": (_swap(" +0000", ""), "not a mail date"),
@@ -159,6 +164,22 @@ BAD: dict[str, tuple[str | bytes, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "diff between sections", "diff after the signature", "count too low", "only context",
+        "context lost its blank", "bad @@ line", "no hunk", "hunks out of order",
+        "rename of others", "unknown diff line", "nothing changed",
+    ],
+)  # fmt: skip
+def test_what_unidiff_takes_for_right(name: str) -> None:
+    """Why hunks are looked at before unidiff reads them; what it learns to refuse can go there."""
+    text = BAD[name][0]
+    assert isinstance(text, str)
+    parsed = unidiff.PatchSet(io.StringIO(text))
+    assert all(hunk.is_valid() for file in parsed for hunk in file)
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_bad_mails_are_refused_with_file_and_place(name: str) -> None:
     text, message = BAD[name]
@@ -193,8 +214,9 @@ def refused(data: str | bytes) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_what_powershell_writes_is_named(encoding: str) -> None:
+def test_what_powershell_writes_is_named(encoding: str, told: Callable[[str], None]) -> None:
     what, fix = refused((HEAD + DIFF + TAIL).encode(encoding))
+    told(f"{what}; to do: {fix}")
     assert "UTF-16" in what
     assert "git format-patch" in fix
     assert "iconv" in fix
@@ -213,35 +235,41 @@ def test_a_byte_order_mark_is_taken() -> None:
         ("", "", "noprefix"),
     ],
 )
-def test_other_prefixes_are_named_with_the_setting(old: str, new: str, setting: str) -> None:
+def test_other_prefixes_are_named_with_the_setting(
+    old: str, new: str, setting: str, told: Callable[[str], None]
+) -> None:
     text = HEAD + DIFF.replace("a/a.c", f"{old}a.c").replace("b/a.c", f"{new}a.c")
     what, fix = refused(text)
+    told(f"{what}; to do: {fix}")
     assert setting in what
     assert "-c diff.mnemonicPrefix=false -c diff.noprefix=false format-patch" in fix
 
 
 @pytest.mark.parametrize("first", ["diff --git a/a.c b/a.c\n", "Index: a.c\n", "--- a/a.c\n"])
-def test_a_bare_diff_is_named(first: str) -> None:
+def test_a_bare_diff_is_named(first: str, told: Callable[[str], None]) -> None:
     what, fix = refused(first + DIFF)
+    told(f"{what}; to do: {fix}")
     assert "a bare diff" in what
     assert "git commit" in fix
     assert "patch edit" not in fix
 
 
-def test_a_hunk_with_wrong_counts_says_the_right_ones() -> None:
+def test_a_hunk_with_wrong_counts_says_the_right_ones(told: Callable[[str], None]) -> None:
     text = HEAD + DIFF.replace("@@ -1,3 +1,3 @@", "@@ -1,2 +1,3 @@") + TAIL
     what, fix = refused(text)
+    told(f"{what}; to do: {fix}")
     assert "hunk" in what
     assert "@@ -1,3 +1,3 @@" in fix
     assert "patch edit" not in fix
 
 
-def test_a_patch_for_a_crlf_file_is_named() -> None:
+def test_a_patch_for_a_crlf_file_is_named(told: Callable[[str], None]) -> None:
     lines = (HEAD + DIFF + TAIL).split("\n")
     crlf = "\n".join(
         f"{line}\r" if line[:1] in (" ", "-") and line[1:2] != "-" else line for line in lines
     )
     what, fix = refused(crlf)
+    told(f"{what}; to do: {fix}")
     assert "whose lines end in CRLF: a.c" in what
     assert "cannot be patched" in fix
     half = (HEAD.replace("\n", "\r\n") + DIFF + TAIL).encode()

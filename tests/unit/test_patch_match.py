@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,7 @@ def test_the_series_that_ship_are_read(request: pytest.FixtureRequest) -> None:
         assert parse(file.read_bytes(), file.name).files
 
 
-def test_blanks_that_the_patch_lost_are_named() -> None:
+def test_blanks_that_the_patch_lost_are_named(told: Callable[[str], None]) -> None:
     diff = hunk(17, ["line 17"], ["new"])
     for change, words in (
         ("{}  \n", ("white space only", "the patch lost them", "git format-patch")),
@@ -177,5 +178,6 @@ def test_blanks_that_the_patch_lost_are_named() -> None:
     ):
         tree = [change.format(line[:-1]) for line in lines(40)]
         (report,) = run(diff, {"a.c": tree}).files
+        told(report.reason)
         for word in words:
             assert word in report.reason

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from qbuild.cli.main import run
 from qbuild.errors import PatchError
 from qbuild.patches import known_series, lint_series, load_series
 from qbuild.patches.bench import Leaf
@@ -86,28 +88,28 @@ def test_the_digest_covers_order_and_file_names(tmp_path: Path) -> None:
 BAD: dict[str, tuple[str, str, str, int | None]] = {
     # name: (replace, by, message, line)
     "unknown top key": ('summary = "a', 'sumary = "x"\nsummary = "a', "`sumary` is not a key", 2),
-    "unknown patch key": ('why = "b', 'whi = "x"\nwhy = "b', "`patch.0.whi` is not a key", 7),
-    "unknown probe key": ("value =", 'vlaue = "x"\nvalue =', "`patch.0.probe.vlaue`", 15),
+    "unknown patch key": ('why = "b', 'whi = "x"\nwhy = "b', "`patch[0].whi` is not a key", 7),
+    "unknown probe key": ("value =", 'vlaue = "x"\nvalue =', "`patch[0].probe.vlaue`", 15),
     "python spelling": ("author-note", "author_note", "`author_note` is not a key", 3),
-    "python spelling of in": ('in = "llama"', 'place = "llama"', "`patch.0.probe.place`", 16),
-    "missing why": ('why = "because"\n', "", "`patch.0.why` is required", 5),
-    "missing probe": (GOOD[GOOD.index("[patch.probe]") :], "", "`patch.0.probe` is required", 5),
+    "python spelling of in": ('in = "llama"', 'place = "llama"', "`patch[0].probe.place`", 16),
+    "missing why": ('why = "because"\n', "", "`patch[0].why` is required", 5),
+    "missing probe": (GOOD[GOOD.index("[patch.probe]") :], "", "`patch[0].probe` is required", 5),
     "missing summary": ('summary = "a series for tests"\n', "", "`summary` is required", None),
-    "why is a list": ('why = "because"', "why = []", "`patch.0.why` must be string, not list", 7),
+    "why is a list": ('why = "because"', "why = []", "`patch[0].why` must be string, not list", 7),
     "tests is a string": ('tests = ["t"]', 'tests = "t"', "must be a list of string", 11),
-    "tests of numbers": ('tests = ["t"]', "tests = [1]", "`patch.0.tests.0` must be string", 11),
+    "tests of numbers": ('tests = ["t"]', "tests = [1]", "`patch[0].tests[0]` must be string", 11),
     "touches nothing": ('touches = ["a.c"]', "touches = []", "must list the files", 10),
-    "probe kind": ('"export"', '"exprot"', "`patch.0.probe.kind` must be", 14),
+    "probe kind": ('"export"', '"exprot"', "`patch[0].probe.kind` must be", 14),
     "probe is a string": (
         '[patch.probe]\nkind = "export"\nvalue = "llama_x"\nin = "llama"', 'probe = "x"',
-        "`patch.0.probe` must be a table", 13,
+        "`patch[0].probe` must be a table", 13,
     ),
-    "empty probe value": ('"llama_x"', '""', "`patch.0.probe.value` must not be empty", 15),
-    "empty probe place": ('in = "llama"', 'in = ""', "`patch.0.probe.in` must not be empty", 16),
+    "empty probe value": ('"llama_x"', '""', "`patch[0].probe.value` must not be empty", 15),
+    "empty probe place": ('in = "llama"', 'in = ""', "`patch[0].probe.in` must not be empty", 16),
     "star without absent": ('"llama_x"', '"*"', "needs kind `export` and `absent`", 15),
-    "probe os": ('in = "llama"', 'in = "llama"\nos = "macos"', "`patch.0.probe.os` must be", 17),
+    "probe os": ('in = "llama"', 'in = "llama"\nos = "macos"', "`patch[0].probe.os` must be", 17),
     "absent is a string": ('in = "llama"', 'in = "llama"\nabsent = "no"', "true or false", 17),
-    "empty why": ('"because"', '" "', "`patch.0.why` must say something", 7),
+    "empty why": ('"because"', '" "', "`patch[0].why` must say something", 7),
     "http link": ("https://", "http://", "is not an https link", 8),
     "name is another": ('name = "one"', 'name = "two"', "is `two` but the folder is `one`", 1),
     "summary of two lines": ('"a series for tests"', '"a\\nb"', "must be one line", 2),
@@ -168,6 +170,35 @@ def test_not_utf8(tmp_path: Path) -> None:
     (folder / "series.toml").write_bytes(b'name = "\xff"\n')
     with pytest.raises(PatchError, match="not UTF-8"):
         load_series(tmp_path, "one")
+
+
+def test_a_mail_may_be_read_later_and_is_the_same_then(tmp_path: Path) -> None:
+    write(tmp_path)
+    first, later = load_series(tmp_path, "one"), load_series(tmp_path, "one", mails=False)
+    assert first == later
+    assert later.patches[0].subject == first.patches[0].mail.subject
+    assert later.patches[0].mail == first.patches[0].mail
+
+
+@pytest.mark.parametrize("harm", [("@@ -", "@@ +"), ("Date:", "Dote:"), ("From: Ada", "From: ")])
+def test_a_damaged_mail_is_refused_before_a_build_fetches_anything(
+    tmp_path: Path, harm: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = tmp_path / "patches" / "windows-gnu"
+    shutil.copytree(patches_dir(), tmp_path / "patches")
+    mail = next(iter(sorted(series.glob("*.patch"))))
+    text = mail.read_bytes()
+    old, new = (part.encode() for part in harm)
+    if old.startswith(b"From: "):
+        old = next(line for line in text.splitlines() if line.startswith(b"From: "))
+    assert old in text
+    mail.write_bytes(text.replace(old, new, 1))
+    store, dist = tmp_path / "store", tmp_path / "dist"
+    words = ["--recipe", "avx2", "--patches", str(tmp_path / "patches")]
+    assert run([*words, "--store", str(store), "--dist", str(dist)]) == PatchError.exit_code
+    assert mail.name in capsys.readouterr().err
+    assert not store.exists()
+    assert not dist.exists()
 
 
 def test_a_plan_loads_series_without_git_and_lints() -> None:

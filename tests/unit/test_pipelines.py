@@ -144,8 +144,8 @@ def test_jobs_with_rights_run_none_of_the_repository_and_keep_no_token() -> None
         for job in workflow.jobs:
             if job.permissions:
                 assert not any(isinstance(step, Checkout) for step in job.steps), job.id
-    for _, job in all_jobs():
-        for step in job["steps"]:
+    for _, written in all_jobs():
+        for step in written["steps"]:
             if step.get("uses", "").startswith("actions/checkout@"):
                 assert step["with"] == {"persist-credentials": False}
 

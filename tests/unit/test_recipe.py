@@ -8,8 +8,9 @@ import pytest
 
 from qbuild.errors import RecipeError, UsageError
 from qbuild.recipe import isa
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.load import as_dict, known_recipes, load_recipe
-from qbuild.toml import locate
+from qbuild.recipe.toml import locate
 
 GOOD = """\
 schema = 1
@@ -104,7 +105,7 @@ BAD = [
     (GOOD + 'isa = ["avx2"]\n', "x86-64-v3 already has", "mine.toml:8", "leave it out"),
     (GOOD + 'isa = ["avx512-bf16"]\n', "builds on avx512", "mine.toml:8", "add it"),
     (GOOD + 'isa = "avx512"\n', "must be a list of string", "mine.toml:8", ""),
-    (GOOD + "isa = [1]\n", "`target.isa.0` must be string", "mine.toml:8", ""),
+    (GOOD + "isa = [1]\n", "`target.isa[0]` must be string", "mine.toml:8", ""),
     (GOOD + 'isa = ["avx512", "avx512"]\n', "the same value twice", "mine.toml:8", ""),
     (GOOD + 'glibc = "latest"\n', "must look like `2.28`", "mine.toml:8", ""),
     (GOOD + 'arch = "arm64"\n', 'must be "x86_64"', "mine.toml:8", ""),
@@ -138,6 +139,8 @@ BAD = [
     (GOOD + "extends = 'avx2'\n", "`target.extends` is not a key", "mine.toml:8", ""),
     ("extends = 3\n" + GOOD, "must be the name of a recipe", "mine.toml:1", ""),
     ("extends = 'nothing'\n" + GOOD, "no recipe `nothing`", "", "one of"),
+    (f"extends = '{'a' * 300}'\n" + GOOD, f"no recipe `{'a' * 300}`", "", "one of"),
+    (f"extends = 'b/{'a' * 300}'\n" + GOOD, "recipe file not found", "aaa", "check the path"),
     ("extends = 'mine'\n" + GOOD, "goes in a circle", "mine", ""),
     ("= = =", "not valid TOML", "mine.toml", ""),
     ("name = 'a'\nname = 'b'\n", "not valid TOML", "mine.toml", ""),
@@ -209,7 +212,7 @@ def test_an_unsupported_system_names_what_is_supported(tmp_path: Path) -> None:
 
 
 def test_every_switch_is_spelled_out_for_every_level() -> None:
-    for level in isa.LEVELS:
+    for level in LEVELS:
         values = isa.switches(level, ())
         assert set(values) == set(isa.GGML_SWITCHES)
     v3 = isa.switches("x86-64-v3", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +135,13 @@ def pin() -> str:
         ("load-mode = 'ram'", "does not take that value", "mlock"),
     ],
 )  # fmt: skip
-def test_the_pins_table_needs_no_source(flags: str, what: str, advice: str, tmp_path: Path) -> None:
+def test_the_pins_table_needs_no_source(
+    flags: str, what: str, advice: str, tmp_path: Path, told: Callable[[str], None]
+) -> None:
     mine = recipe(tmp_path, flags)
     with pytest.raises(RecipeError) as caught:
         check_by_table(mine, profiles_of(mine), pin())
+    told(f"{caught.value.what}; to do: {caught.value.fix}")
     assert what in caught.value.what
     assert advice in (caught.value.fix or "")
     for name in removed_names():

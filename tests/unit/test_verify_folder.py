@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,11 @@ def test_78_a_whole_folder_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
     assert main.run(["verify", str(folder), "--run"]) == 2
 
 
-def test_78_a_library_was_taken_away(tmp_path: Path) -> None:
+def test_78_a_library_was_taken_away(tmp_path: Path, told: Callable[[str], None]) -> None:
     folder = unpacked(tmp_path)
     (folder / "libllama.so.0").unlink()
     said = findings(folder_verdict(folder))
+    told(said)
     assert "libllama.so.0: is missing" in said
     assert "virus scanner" in said
 
@@ -93,17 +95,20 @@ def foreign(
     return path
 
 
-def test_138_programs_that_are_not_marked_executable(tmp_path: Path) -> None:
+def test_138_programs_that_are_not_marked_executable(
+    tmp_path: Path, told: Callable[[str], None]
+) -> None:
     files = {"bin/llama-server": make_elf(), "bin/libllama.so": make_elf(soname="libllama.so")}
     path = foreign(tmp_path, files, modes=dict.fromkeys(files, 0o640))
     found = check(verify_zip(path), "unpacking")
     assert found.status == "failed"
+    told(found.details[0])
     assert "bin/llama-server: not marked executable (1 programs)" in found.details[0]
     assert "chmod +x llama-server" in found.details[0]
     assert check(verify_zip(foreign(tmp_path, files)), "unpacking").status == "passed"
 
 
-def test_133_names_without_the_utf8_flag(tmp_path: Path) -> None:
+def test_133_names_without_the_utf8_flag(tmp_path: Path, told: Callable[[str], None]) -> None:
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("läs-mig.txt", b"x")
@@ -123,6 +128,7 @@ def test_133_names_without_the_utf8_flag(tmp_path: Path) -> None:
     path.write_bytes(raw)
     found = check(verify_zip(path), "unpacking")
     assert found.status == "failed"
+    told(found.details[0])
     assert "is not marked as UTF-8, and comes out garbled on Windows" in found.details[0]
 
 
@@ -136,17 +142,22 @@ def test_paths_too_long_for_explorer_and_links_as_texts(tmp_path: Path) -> None:
     assert "ln -sf libllama.so.0.5.0 libllama.so.0" in said
 
 
-def test_131_cuda_alone_says_whose_libraries_are_missing(tmp_path: Path) -> None:
+def test_131_cuda_alone_says_whose_libraries_are_missing(
+    tmp_path: Path, told: Callable[[str], None]
+) -> None:
     exe = make_pe(["cudart64_12.dll", "cublas64_12.dll", "KERNEL32.dll"])
     other = make_pe(["KERNEL32.dll"], dll="cudart64_13.dll")
     path = foreign(tmp_path, {"ctransformers.dll": exe, "cudart64_13.dll": other})
     said = findings(verify_zip(path))
+    told(said)
     assert "to do: put cudart64_12.dll, cublas64_12.dll, cublasLt64_12.dll beside it" in said
     assert "cudart zip of the same release" in said
     assert "cudart64_13.dll lies beside it: of another major version" in said
 
 
-def test_130_a_foreign_zip_with_variants_and_link_times(tmp_path: Path) -> None:
+def test_130_a_foreign_zip_with_variants_and_link_times(
+    tmp_path: Path, told: Callable[[str], None]
+) -> None:
     avx512 = bytes.fromhex("62f16c4858c1c3")
     files = {
         "llama-addon.node": make_pe(["MSVCP140.dll", "VCRUNTIME140.dll"], timestamp=0x65000000),
@@ -165,6 +176,7 @@ def test_130_a_foreign_zip_with_variants_and_link_times(tmp_path: Path) -> None:
     assert level.status == "not-run"
     assert level.details[0].endswith("what is inside needs x86-64")
     assert "ggml-cpu-skylakex.dll (x86-64-v4)" in level.details[1]
+    told("; ".join([findings(verdict), *level.details, traces.details[0]]))
     assert "winget install Microsoft.VCRedist.2015+.x64" in findings(verdict)
 
 

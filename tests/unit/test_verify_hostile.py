@@ -21,7 +21,7 @@ EXE = make_pe(["KERNEL32.dll"], extra=COMMIT[:9].encode() + b"\0")
 SERIES = {"name": "s", "digest": "d", "patches": [
     {"file": "0001-x.patch", "probe": {"kind": "string", "value": "x", "place": "llama-cli"}}
 ]}  # fmt: skip
-JUNK = st.sampled_from(
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
     [None, 0, -1, 1 << 70, 1.5, True, "", "x", "../x", [], [1], [[]], {}, {"a": {}}]
 )
 PAPERS = ("manifest.json", "provenance.json", "sbom.cdx.json")

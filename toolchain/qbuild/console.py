@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+    from rich.progress import ProgressColumn
 
 _QUIET_S = 5.0
+
+_NARROW, _WIDE = 50, 76
+"""Letters of a line: below the first there is room for a task's name and how far it is, from the
+second on also for what is being worked on."""
 
 Unit = Literal["bytes", "steps", "items"]
 
@@ -94,7 +99,8 @@ class _PlainTask:
         self.done = done if done is not None else self.done
         if not self.total:
             return
-        tenth = 10 * self.done // self.total
+        # A total may be an estimate: more than all of it is never said.
+        tenth = min(10, 10 * self.done // self.total)
         now = time.monotonic()
         if tenth > self.shown and now - self.last > _QUIET_S:
             self.shown, self.last = tenth, now
@@ -163,20 +169,33 @@ class Rich:
         """Give a task with a bar."""
         from rich import progress as rp
 
-        amount: list[rp.ProgressColumn] = (
-            [rp.DownloadColumn(), rp.TransferSpeedColumn()]
-            if unit == "bytes"
-            else [rp.MofNCompleteColumn()]
-        )
-        columns = [
-            rp.TextColumn("{task.description}"),
-            rp.BarColumn(bar_width=24),
-            *amount,
-            rp.TimeRemainingColumn(),
-            rp.TextColumn("{task.fields[note]}", markup=False),
-        ]
-        with rp.Progress(*columns, console=self._console, transient=True) as progress:
+        narrow = self._console.width < _NARROW
+        columns = _columns(unit, self._console.width)
+        with rp.Progress(
+            *columns, console=self._console, transient=True, expand=narrow
+        ) as progress:
             yield _RichTask(progress, progress.add_task(label, total=total, note=""))
+
+
+def _columns(unit: Unit, width: int) -> list[ProgressColumn]:
+    """Return what a line of this many letters can show; cut short it would say nothing."""
+    from rich import progress as rp
+    from rich.table import Column
+
+    if width < _NARROW:
+        name = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        done = rp.TaskProgressColumn() if unit == "bytes" else rp.MofNCompleteColumn()
+        return [rp.TextColumn("{task.description}", table_column=name), done]
+    amount: list[ProgressColumn] = (
+        [rp.DownloadColumn(), rp.TransferSpeedColumn()]
+        if unit == "bytes"
+        else [rp.MofNCompleteColumn()]
+    )
+    bar = rp.BarColumn(bar_width=24 if width >= _WIDE else 8)
+    columns = [rp.TextColumn("{task.description}"), bar, *amount, rp.TimeRemainingColumn()]
+    if width >= _WIDE:
+        columns.append(rp.TextColumn("{task.fields[note]}", markup=False))
+    return columns
 
 
 def reporter(*, quiet: bool = False) -> Reporter:

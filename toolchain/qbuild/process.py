@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import subprocess
 import sys
@@ -190,6 +189,8 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     if host.system() != "windows":
         yield from process.stdout
         return
+    import queue  # Windows alone
+
     stream = process.stdout
     heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 

@@ -9,7 +9,7 @@ import pytest
 from qbuild.doctor.codes import rounded, seen_in, spellings, win32
 from qbuild.doctor.examine import explain
 from qbuild.doctor.findings import findings
-from qbuild.signatures import compact, required
+from qbuild.doctor.signatures import compact, required
 from qbuild.source.causes import cause_of
 
 CODES = sorted({code for row in findings().values() for code in row.codes})

@@ -17,8 +17,8 @@ from qbuild.doctor.examine import explain
 from qbuild.doctor.findings import findings, kinds
 from qbuild.doctor.machine_facts import Facts, parse_facts
 from qbuild.doctor.schema import facts_schema_text, reference_page
+from qbuild.doctor.signatures import compact
 from qbuild.errors import DoctorError, UsageError
-from qbuild.signatures import compact
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -416,15 +416,17 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name: str, tmp_path: Path) -> None:
+def test_case(name: str, tmp_path: Path, told: Callable[[str], None]) -> None:
     case = CASES[name]
     path = case.make(tmp_path)
     if case.error:
         with pytest.raises(ModelError, match=case.error) as caught:
             summarise(path)
         assert caught.value.fix
+        told(caught.value.render())
         return
     found = summarise(path)
+    told("; ".join(f"{each.severity} [{each.id}] {each.what}" for each in found.traps))
     seen = {trap.id for trap in found.traps if case.loads or trap.severity == "error"}
     # split models are written with holes, which is said as well
     assert seen - {"holes"} == ({case.trap} - {"holes"} - {""}), found.traps
@@ -529,7 +531,7 @@ def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
         assert "\x1b" not in str(caught.value)
 
 
-def test_122_draft_of_another_vocabulary(tmp_path: Path) -> None:
+def test_122_draft_of_another_vocabulary(tmp_path: Path, told: Callable[[str], None]) -> None:
     target = model()(tmp_path)
     (tmp_path / "other").mkdir()
 
@@ -540,6 +542,7 @@ def test_122_draft_of_another_vocabulary(tmp_path: Path) -> None:
 
     assert trap_of() == ()
     swapped = [*g.TOKENS[:70], g.TOKENS[71], g.TOKENS[70], *g.TOKENS[72:]]
+    told(trap_of(**{"tokenizer.ggml.tokens": swapped})[0])
     assert (
         "token 70 is 'F' in one and 'G' in the other"
         in trap_of(**{"tokenizer.ggml.tokens": swapped})[0]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.main import run
-from qbuild.doctor.detect.levels import NEEDS
+from qbuild.recipe.levels import LEVELS
 from support import gguf_files as g
 
-ALL_V3 = [each for level in ("x86-64-v2", "x86-64-v3") for each in NEEDS[level]]
+ALL_V3 = [each for level in ("x86-64-v2", "x86-64-v3") for each in LEVELS[level].flags]
 FACTS = {
     "os": "windows",
     "ram_gb": 32,

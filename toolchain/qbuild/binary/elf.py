@@ -65,7 +65,6 @@ class ElfImage:
         functions: (start, end) of every function with unwind data, sorted.
         symbols: Defined symbols with their addresses.
         code_starts: Entry point and exported functions: code that others call.
-        build_id: NT_GNU_BUILD_ID in hex.
     """
 
     machine: str
@@ -85,7 +84,6 @@ class ElfImage:
     functions: tuple[tuple[int, int], ...] = ()
     symbols: tuple[Symbol, ...] = ()
     code_starts: tuple[int, ...] = ()
-    build_id: str | None = None
 
 
 def read_elf(source: Source) -> ElfImage:
@@ -164,7 +162,6 @@ def _read(data: Buffer) -> ElfImage:
         functions=functions,
         symbols=tuple(defined),
         code_starts=tuple(sorted(starts | ({entry} if entry else set()))),
-        build_id=_build_id(elf),
     )
 
 
@@ -288,17 +285,6 @@ def _symbols(elf: Any) -> tuple[list[Symbol], list[str], list[str]]:
             ] in ("STV_DEFAULT", "STV_PROTECTED"):
                 defined.append(Symbol(name=str(symbol.name), rva=int(symbol["st_value"])))
     return defined, undefined, unversioned
-
-
-def _build_id(elf: Any) -> str | None:
-    from elftools.elf.sections import NoteSection
-
-    for section in elf.iter_sections():
-        if isinstance(section, NoteSection):
-            for note in section.iter_notes():
-                if note["n_type"] == "NT_GNU_BUILD_ID":
-                    return str(note["n_desc"])
-    return None
 
 
 def eh_frame_functions(body: bytes, address: int) -> tuple[tuple[int, int], ...]:

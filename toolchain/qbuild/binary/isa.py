@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _TABLE_LIMIT = 4096  # entries; a larger switch is a misread
 _INVALID = 0  # iced_x86.Code.INVALID
 _BITS = 64
+_MARKS = [b"\1" * length for length in range(16)]  # an instruction has at most 15 bytes
+_GO_ON = (iced_x86.Mnemonic.INT, iced_x86.Mnemonic.SYSCALL)
+_NEAR = (OpKind.NEAR_BRANCH64, OpKind.NEAR_BRANCH32, OpKind.NEAR_BRANCH16)
 
 _FEATURE_NAMES: dict[int, str] = {
     getattr(CpuidFeature, name): name for name in dir(CpuidFeature) if name[0].isupper()
@@ -132,23 +135,36 @@ def dispatcher_reason(name: str) -> str:
 
 
 class _Decoded:
-    """Per instruction code: mnemonic and what it needs, worked out once."""
+    """What to know of an instruction code, worked out once for each of the few thousand codes.
+
+    Args:
+        allowed: Features that are not above the level.
+    """
 
     def __init__(self, allowed: frozenset[str]) -> None:
         self.allowed = allowed
-        self._above: dict[int, tuple[str, ...]] = {}
+        self.known: dict[int, _Code | None] = {}
 
-    def above(self, instruction: Any) -> tuple[str, ...]:
-        code = instruction.code
-        known = self._above.get(code)
-        if known is None:
-            needs = [_FEATURE_NAMES.get(f, str(f)) for f in instruction.cpuid_features()]
-            mnemonic = _mnemonic(instruction)
-            known = tuple(
-                n for n in needs if n not in self.allowed and f"{n}:{mnemonic}" not in self.allowed
-            )
-            self._above[code] = known
-        return known
+    def look(self, instruction: Any) -> _Code | None:
+        """Return what is special about an instruction's code; most have nothing special."""
+        needs = [_FEATURE_NAMES.get(f, str(f)) for f in instruction.cpuid_features()]
+        mnemonic = _mnemonic(instruction)
+        above = tuple(
+            n for n in needs if n not in self.allowed and f"{n}:{mnemonic}" not in self.allowed
+        )
+        takes_address = instruction.mnemonic == iced_x86.Mnemonic.LEA
+        flow = instruction.flow_control
+        special = above or takes_address or flow != FlowControl.NEXT
+        code = _Code(above=above, takes_address=takes_address, flow=flow) if special else None
+        self.known[instruction.code] = code
+        return code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    above: tuple[str, ...]
+    takes_address: bool
+    flow: int
 
 
 _FORMATTER = iced_x86.Formatter(iced_x86.FormatterSyntax.INTEL)
@@ -303,37 +319,36 @@ class _Function:
         loads: list[int] = []
         decoder = Decoder(_BITS, self.body, ip=start)
         instruction = iced_x86.Instruction()
+        decode, known, size = decoder.decode_out, decoded.known, len(self.body)
         while queue:
             at = queue.pop()
             if not start <= at < end or mark[at - start]:
                 continue
-            decoder.position = at - start
+            decoder.position = offset = at - start
             decoder.ip = at
-            while decoder.can_decode:
-                offset = decoder.position
-                if mark[offset]:
-                    break
-                decoder.decode_out(instruction)
-                if instruction.code == _INVALID:
+            # The hottest loop of `verify`: millions of rounds, most end at the first `continue`.
+            while offset < size and not mark[offset]:
+                decode(instruction)
+                kind = instruction.code
+                if kind == _INVALID:
                     break
                 length = instruction.len
-                mark[offset : offset + length] = b"\1" * length
+                mark[offset : offset + length] = _MARKS[length]
+                offset += length
                 self.instructions += 1
-                if needs := decoded.above(instruction):
-                    above.add(start + offset, instruction, needs)
-                if instruction.is_ip_rel_memory_operand:
-                    loads.append(instruction.ip_rel_memory_address)
-                flow = instruction.flow_control
-                if flow == FlowControl.NEXT:
+                try:
+                    code = known[kind]
+                except KeyError:
+                    code = decoded.look(instruction)
+                if code is None:
                     continue
-                if flow in (FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH):
-                    if instruction.op0_kind in (
-                        OpKind.NEAR_BRANCH64, OpKind.NEAR_BRANCH32, OpKind.NEAR_BRANCH16,
-                    ):  # fmt: skip
-                        queue.append(instruction.near_branch_target)
-                    if flow == FlowControl.UNCONDITIONAL_BRANCH:
-                        break
-                elif flow == FlowControl.INDIRECT_BRANCH:
+                if code.above:
+                    above.add(start + offset - length, instruction, code.above)
+                if code.takes_address and instruction.is_ip_rel_memory_operand:
+                    loads.append(instruction.ip_rel_memory_address)
+                if code.flow == FlowControl.NEXT:
+                    continue
+                if code.flow == FlowControl.INDIRECT_BRANCH:
                     # Once each: with what was read meanwhile a table can only be shorter.
                     for table in dict.fromkeys(loads):
                         if table not in self._tables:
@@ -341,10 +356,20 @@ class _Function:
                             queue.extend(self._table(table))
                     loads.clear()
                     break
-                elif flow in (FlowControl.RETURN, FlowControl.INTERRUPT, FlowControl.EXCEPTION):
-                    if instruction.mnemonic in (iced_x86.Mnemonic.INT, iced_x86.Mnemonic.SYSCALL):
-                        continue
-                    break
+                if self._leads_on(instruction, code.flow, queue):
+                    continue
+                break
+
+    @staticmethod
+    def _leads_on(instruction: Any, flow: int, queue: list[int]) -> bool:
+        """Put a branch's target into the queue; return whether the next instruction is reached."""
+        if flow in (FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH):
+            if instruction.op0_kind in _NEAR:
+                queue.append(instruction.near_branch_target)
+            return bool(flow == FlowControl.CONDITIONAL_BRANCH)
+        if flow in (FlowControl.RETURN, FlowControl.INTERRUPT, FlowControl.EXCEPTION):
+            return bool(instruction.mnemonic in _GO_ON)
+        return True
 
     def _table(self, address: int) -> list[int]:
         """Return the code addresses in a jump table of 32-bit offsets from the table itself."""

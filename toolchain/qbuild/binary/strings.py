@@ -17,10 +17,11 @@ from qbuild.binary.image import Buffer
 _SHOWN = 120
 
 # A drive path with a folder that holds users' or CI systems' work. "C:\Windows" and
-# "C:\Program Files" are places programs look for, like /usr.
+# "C:\Program Files" are places programs look for, like /usr. Both expressions begin with a plain
+# byte, which re finds many times faster than a class; what stands before it is looked at after.
 _WINDOWS = re.compile(
-    rb"(?<![A-Za-z0-9])[A-Za-z]:[\\/](?:Users|a|agent|b|build|builds|dev|work|src|tmp|temp|jenkins"
-    rb"|github|projects|code)[\\/][\x20-\x7e]{2,}",
+    rb":(?<=(?<![A-Za-z0-9])[A-Za-z]:)[\\/](?:Users|a|agent|b|build|builds|dev|work|src|tmp|temp"
+    rb"|jenkins|github|projects|code)[\\/][\x20-\x7e]{2,}",
     re.IGNORECASE,
 )
 
@@ -45,9 +46,9 @@ class BuildPath:
 @cache
 def _table() -> tuple[re.Pattern[bytes], re.Pattern[str]]:
     data = resources.read_table("build-paths.toml")
-    roots = b"|".join(re.escape(root.encode()) for root in data["suspicious"])
+    roots = b"|".join(re.escape(root.encode().removeprefix(b"/")) for root in data["suspicious"])
     # Not in the middle of a path or URL: "https://host/src/x" is no folder of this machine.
-    suspicious = re.compile(rb"(?<![\w./:~%>}\])-])(?:" + roots + rb")[\x21-\x7e]{2,}")
+    suspicious = re.compile(rb"/(?<![\w./:~%>}\])-]/)(?:" + roots + rb")[\x21-\x7e]{2,}")
     allowed = "|".join(f"(?:{item['pattern']})" for item in data["allowed"])
     return suspicious, re.compile(allowed)
 
@@ -61,12 +62,13 @@ def find_build_paths(data: Buffer, *, limit: int = 10) -> Iterator[BuildPath]:
     """
     suspicious, allowed = _table()
     seen: set[str] = set()
-    for pattern in (suspicious, _WINDOWS):
+    for pattern, before in ((suspicious, 0), (_WINDOWS, len("C"))):
         for match in pattern.finditer(data):
-            text = match[0][:_SHOWN].decode("ascii", "backslashreplace")
+            start = match.start() - before
+            text = data[start : match.end()][:_SHOWN].decode("ascii", "backslashreplace")
             if text in seen or allowed.fullmatch(text):
                 continue
             seen.add(text)
-            yield BuildPath(offset=match.start(), text=text)
+            yield BuildPath(offset=start, text=text)
             if len(seen) >= limit:
                 return

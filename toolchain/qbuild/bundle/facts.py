@@ -10,11 +10,13 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qbuild.recipe.model import Recipe
 from qbuild.recipe.rebuild import label
-from qbuild.toolchains.crt import Redistributable
+
+if TYPE_CHECKING:
+    from qbuild.toolchains.crt import Redistributable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,11 @@ class BundleFacts:
         """Return the bundle's name: ``llama-<version>-<recipe>-<os>-<arch>``."""
         target = self.recipe.target
         return f"llama-{self.source.label}-{label(self.recipe)}-{target.os}-{target.arch}"
+
+    @property
+    def zip_name(self) -> str:
+        """Return the zip's file name."""
+        return f"{self.name}.zip"
 
 
 def canonical_json(data: Any) -> bytes:

@@ -138,7 +138,7 @@ def make_bundle(
         files.add(extra.name, extra.content, extra.role, extra.executable)
     papers = _add_papers(files, facts, found)
     _check_no_folders(papers, (stage, source_tree, dest_dir, *toolchain_licences.values()))
-    written = write_zip(dest_dir / f"{facts.name}.zip", files.entries)
+    written = write_zip(dest_dir / facts.zip_name, files.entries)
     return BundleResult(
         zip=written.path,
         sha256=written.sha256,

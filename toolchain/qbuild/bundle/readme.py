@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from qbuild.bundle.facts import BundleFacts, SeriesFacts
 from qbuild.bundle.launch.profile import profiles_of
 from qbuild.bundle.third_party import Found
 from qbuild.cuda.arch import parse_archs
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.load import as_dict
 from qbuild.recipe.rebuild import recipe_words
 
@@ -21,23 +22,6 @@ FILE_NAME: Final = "README.txt"
 _WIDTH: Final = 78
 _TENSOR_CORES: Final = 70
 """The first architecture with tensor cores (Volta)."""
-
-# First processors of each level of the x86-64 psABI, from the vendors' own product tables.
-PROCESSORS: Final[Mapping[str, str]] = {
-    "x86-64": "any 64-bit Intel or AMD processor",
-    "x86-64-v2": (
-        "a processor with SSE4.2 and POPCNT: Intel Core of the first generation (Nehalem, 2008) "
-        "or newer, AMD FX (Bulldozer, 2011) or newer"
-    ),
-    "x86-64-v3": (
-        "a processor with AVX2, FMA, F16C and BMI2: Intel Core of the 4th generation (Haswell, "
-        "2013) or newer, AMD Ryzen or newer. Most Pentium and Celeron models before 2020 lack AVX2"
-    ),
-    "x86-64-v4": (
-        "a processor with AVX-512 (F, BW, CD, DQ, VL): Intel Xeon Scalable (Skylake-SP, 2017) or "
-        "newer, AMD Ryzen 7000 (Zen 4) or newer"
-    ),
-}
 
 
 def make_readme(facts: BundleFacts, found: Sequence[Found] = ()) -> bytes:
@@ -100,7 +84,7 @@ def _needs(facts: BundleFacts) -> str:
         system = f"Windows 10 or newer, 64 bit. {_redistributable(facts)}"
     else:
         system = f"Linux, 64 bit, with glibc {target.glibc} or newer."
-    cpu = PROCESSORS.get(target.cpu, target.cpu)
+    cpu = LEVELS[target.cpu].needs
     extra = f" with {', '.join(sorted(target.isa))}" if target.isa else ""
     blas = []
     if facts.recipe.openblas.origin == "system":
@@ -204,7 +188,8 @@ def _start(facts: BundleFacts) -> str:
     if facts.windows:
         unpack = (
             "Unpack the whole zip into a folder of its own (right click, Extract All) and keep "
-            "the files together. Open that folder, right click, Open in Terminal."
+            "the files together. For a terminal in that folder: click into the address bar of its "
+            "window, type cmd, press Enter."
         )
     else:
         unpack = (
@@ -311,8 +296,9 @@ def _models(facts: BundleFacts) -> str:
             _wrap(
                 "This build has no HTTPS: -hf, --model-url with https and other downloads by the "
                 "tools themselves are NOT available in it and end with a message that says so. "
-                "Fetch the model once with a browser (on the model's page: Files, then the "
-                "download arrow of a .gguf file), or from the terminal:"
+                "Fetch the model once with a browser (most are on Hugging Face: search there for a "
+                "model's name and GGUF; on its page Files, then the download arrow of a .gguf "
+                "file), or from the terminal:"
             ),
             f'    mkdir models\n    {curl} -L -o {folder} "<address of the .gguf file>"',
             _wrap("Then pass the file with -m: any .gguf model that this llama.cpp knows."),
@@ -377,11 +363,10 @@ def _for_another_system(series: SeriesFacts, facts: BundleFacts) -> bool:
 
 
 def _checks(facts: BundleFacts) -> str:
-    zip_name = f"{facts.name}.zip"
     compare = (
-        f"certutil -hashfile {zip_name} SHA256"
+        f"certutil -hashfile {facts.zip_name} SHA256"
         if facts.windows
-        else f"sha256sum -c {zip_name}.sha256"
+        else f"sha256sum -c {facts.zip_name}.sha256"
     )
     labels = []
     if facts.windows:
@@ -406,7 +391,7 @@ def _checks(facts: BundleFacts) -> str:
                 "it was made, sbom.cdx.json lists the parts. Whoever has qbuild checks all of it "
                 "and builds the same bytes again on the same kind of machine:"
             ),
-            f"    qbuild verify {zip_name}\n    qbuild reproduce {again}",
+            f"    qbuild verify {facts.zip_name}\n    qbuild reproduce {again}",
             *[_wrap(label) for label in labels],
         ],
     )

@@ -101,11 +101,13 @@ def make(args: argparse.Namespace, reporter: Reporter) -> Made:
         options = _for_release(options)
     if not (args.name or args.recipe or gpu_name(args)):
         _take_detected(args, reporter)
-    plan = make_plan(args)
+    plan = make_plan(args, mails=False)
     dist = Path(args.dist).absolute()
     done = up_to_date(plan, dist)
     if done is not None and not (args.release and done.get("shared")):
         return Made(plan=plan, path=dist / plan.zip_name, record=done)
+    for series in plan.series:  # before minutes are spent on what they would change
+        series.read_mails()
     from qbuild.steps.builder import Builder
 
     _check_writable(dist)

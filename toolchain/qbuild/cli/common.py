@@ -220,8 +220,13 @@ def load_lock(args: argparse.Namespace) -> Lock:
     return lock.load_lock(Path(args.lockfile) if args.lockfile else resources.lockfile())
 
 
-def make_plan(args: argparse.Namespace) -> Plan:
-    """Return the plan of the command line's recipe on this host, or on the captured machine."""
+def make_plan(args: argparse.Namespace, *, mails: bool = True) -> Plan:
+    """Return the plan of the command line's recipe on this host, or on the captured machine.
+
+    Args:
+        args: The command line.
+        mails: Read the patches to their end; see :func:`qbuild.patches.load_series`.
+    """
     from qbuild import host
     from qbuild.steps import plan
     from qbuild.steps.captured import capture
@@ -235,6 +240,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         host="windows-x86_64" if facts else host.platform_key(),
         patches_root=Path(args.patches) if args.patches else None,
         captured=capture(recipe, load_facts(Path(facts)) if facts else None),
+        mails=mails,
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from qbuild.cli.common import print_json
 from qbuild.console import Reporter
-from qbuild.doctor.machine_facts import Facts
+from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import RecipeError
 
 
@@ -85,6 +86,18 @@ def _machine(facts: Facts) -> dict[str, object]:
     }
 
 
+def _render_card(card: GpuFacts) -> str:
+    from qbuild.doctor.detect.cards import capability_of
+
+    capability = capability_of(card)
+    parts = [
+        f"compute capability {capability}" if capability else "",
+        f"{card.vram_gb:g} GB" if card.vram_gb else "",
+        f"driver {card.driver}" if card.driver else "no NVIDIA driver" * (card.vendor == "nvidia"),
+    ]
+    return ", ".join(part for part in (card.name or "?", *parts) if part)
+
+
 def _render_machine(facts: Facts) -> str:
     from qbuild.doctor.detect.levels import level_of
 
@@ -97,15 +110,8 @@ def _render_machine(facts: Facts) -> str:
     if facts.ram_gb is not None:
         limit = f" (limited to {facts.memory_limit_gb:g} GB)" if facts.memory_limit_gb else ""
         lines.append(f"memory: {facts.ram_gb:g} GB{limit}")
-    for card in facts.cards():
-        parts = [
-            f"compute capability {card.capability}" if card.capability else "",
-            f"{card.vram_gb:g} GB" if card.vram_gb else "",
-            f"driver {card.driver}"
-            if card.driver
-            else "no NVIDIA driver" * (card.vendor == "nvidia"),
-        ]
-        lines.append(f"GPU:    {', '.join(part for part in (card.name or '?', *parts) if part)}")
+    for card, count in Counter(_render_card(card) for card in facts.cards()).items():
+        lines.append(f"GPU:    {f'{count} x ' if count > 1 else ''}{card}")
     if facts.gpus == ():
         lines.append("GPU:    none")
     if facts.disk:

@@ -63,23 +63,27 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_recipe(watchdog)
     _add_profile(watchdog)
     nginx = verb("nginx", "an nginx site in front of several servers")
-    nginx.add_argument(
+    _add_nginx(nginx)
+    ollama = verb("ollama", "an Ollama Modelfile for a model, with its own chat template")
+    ollama.add_argument("model", metavar="FILE.gguf", help="only its header is read")
+    ollama.add_argument("--ctx-size", type=int, metavar="N", help="tokens of context")
+    for sub in (systemd, watchdog, nginx, ollama):
+        sub.add_argument("-o", "--out", metavar="FILE", help="write it there, not to the screen")
+
+
+def _add_nginx(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--upstream", action="append", default=[], metavar="HOST:PORT", help="may be repeated"
     )
-    nginx.add_argument("--listen", type=int, default=8000, metavar="PORT", help="default: 8000")
-    nginx.add_argument(
+    parser.add_argument("--listen", type=int, default=8000, metavar="PORT", help="default: 8000")
+    parser.add_argument(
         "--queue",
         type=int,
         default=32,
         metavar="N",
         help="requests that are answered or wait at a time; others get 429 (default: 32)",
     )
-    nginx.add_argument("--server-name", default="_", metavar="NAME", help="default: any")
-    ollama = verb("ollama", "an Ollama Modelfile for a model, with its own chat template")
-    ollama.add_argument("model", metavar="FILE.gguf", help="only its header is read")
-    ollama.add_argument("--ctx-size", type=int, metavar="N", help="tokens of context")
-    for sub in (systemd, watchdog, nginx, ollama):
-        sub.add_argument("-o", "--out", metavar="FILE", help="write it there, not to the screen")
+    parser.add_argument("--server-name", default="_", metavar="NAME", help="default: any")
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:

@@ -157,7 +157,7 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
     from qbuild.recipe import lock, lockedit
     from qbuild.source.wheels import latest
 
-    text = lock.read_text(path)
+    text = lock.LOCKFILE.read(path)
     found = lock.parse_lock(text, str(path))
     changes: list[dict[str, str]] = []
     fresh: list[WheelPin] = []
@@ -201,7 +201,7 @@ def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
     from qbuild.recipe import config, lock, lockedit
     from qbuild.source.fetch import fetch_commit
 
-    text = lock.read_text(path)
+    text = lock.LOCKFILE.read(path)
     old = lock.parse_lock(text, str(path)).source(args.source)
     origins = [*config.source_origins(args.origin)]
     if not args.origin and not args.offline:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import errno
 import importlib
 import os
@@ -40,6 +39,7 @@ COMMANDS = {
     "toolkit": "list the CUDA toolkits here, or put one together from NVIDIA's archives",
     "lock": "check or move the pins",
     "cache": "size, prune or verify the store",
+    "completion": "print what lets a shell complete commands, options and recipes",
     "version": "print the version",
 }
 
@@ -81,6 +81,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     else:
         words.remove(name)
         words = [name, *words]
+    parser, chosen = _parser(name)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", chosen.format_help())
+        import difflib
+
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=0.8)
+        raise UsageError(
+            f"unrecognized arguments: {' '.join(unknown)}",
+            fix=f"did you mean `{near[0]}`?" if near else f"see `{chosen.prog} --help`",
+        )
+    return args
+
+
+def _parser(name: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Return the parser of all commands, and the one of the named command, which it describes."""
     parser = _Parser(
         prog="qbuild",
         description="Turns a recipe for a machine into a verified, reproducible llama.cpp zip.",
@@ -96,15 +112,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if command == name:  # the others are only names in a list
             chosen = sub
             _describe(command, sub)
-    args, unknown = parser.parse_known_args(words)
-    if unknown:
-        options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", chosen.format_help())
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=0.8)
-        raise UsageError(
-            f"unrecognized arguments: {' '.join(unknown)}",
-            fix=f"did you mean `{near[0]}`?" if near else f"see `{chosen.prog} --help`",
-        )
-    return args
+    return parser, chosen
+
+
+def _parser_to_complete(words: list[str], begun: str) -> argparse.ArgumentParser:
+    """Return the parser for a line that is being typed: without a command it is that of `build`.
+
+    Args:
+        words: What is there already.
+        begun: The word that is being typed, as far as it is.
+    """
+    name = _command_in(words)
+    if name is not None or not (words or begun.startswith("-")):
+        return _parser(name)[0]
+    parser = _Parser(prog="qbuild")
+    _describe("build", parser)
+    return parser
 
 
 def _describe(command: str, parser: argparse.ArgumentParser) -> None:
@@ -153,6 +176,8 @@ def _refuse_misspelt_command(words: Sequence[str]) -> None:
     word = next(iter(_plain(words, "build")), "")
     if not word.isalpha():  # paths and most recipes have other characters
         return
+    import difflib
+
     from qbuild.recipe.load import known_recipes
 
     near = difflib.get_close_matches(word, [*known_recipes(), *COMMANDS], n=1)
@@ -164,6 +189,10 @@ def _refuse_misspelt_command(words: Sequence[str]) -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (the console script's entry point)."""
+    if "_ARGCOMPLETE" in os.environ and argv is None:  # a shell asks what may come next
+        from qbuild.cli import completion
+
+        return completion.answer(_parser_to_complete)
     words = sys.argv[1:] if argv is None else list(argv)
     as_json, debug = "--json" in words, "--debug" in words
     _open_closed_streams()

@@ -345,7 +345,7 @@ def _explain(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG0
 
         print_json(
             [
-                {"series": one.name, "subject": patch.mail.subject, **asdict(patch.entry)}
+                {"series": one.name, "subject": patch.subject, **asdict(patch.entry)}
                 for one, patch in found
             ]
         )

@@ -85,8 +85,10 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
     # Inputs are pinned by hash: both builds may read the same copies.
     builder = Builder(plan, home, reporter, BuildOptions())
     inputs = builder.fetched()
-    home.root.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=home.root))
+    # What a killed run leaves in `tmp` is cleaned up; what was asked for stays.
+    place = home.root if args.keep else home.root / "tmp"
+    place.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=place))
     zips = []
     try:
         for label, how in zip(
@@ -96,6 +98,7 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
                 f"{label} build: -j{how.jobs}, TZ={how.timezone}, umask {how.umask:03o}, "
                 f"folder `{how.folder}`"
             )
+            os.utime(scratch)  # it is in use: no other run may take it for a killed one's
             folder = scratch / how.folder
             for entry in inputs:
                 link_tree(entry.path, folder / "store" / entry.kind / entry.key)

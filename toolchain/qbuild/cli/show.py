@@ -21,7 +21,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
     if args.json:
         print_json(data)
         return 0
-    from qbuild import toml
+    from qbuild.recipe import toml
 
     print(toml.dumps(data).strip())
     return 0

@@ -7,7 +7,6 @@ that of one family.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -300,9 +299,11 @@ def find_gpu(name: str) -> Gpu:
             return table[spelled]
     if number := resources.read_table("gpus.toml")["chips"].get(chip(name)):
         return Gpu(name=name.strip(), capability=_capability(number))
+    import difflib
+
     near = difflib.get_close_matches(plain(name), table, n=3, cutoff=0.75)
     raise RecipeError(
         f"no GPU called {name!r} is in the table",
-        fix=(f"did you mean {' or '.join(table[each].name for each in near)}? " if near else "")
-        + 'or give its compute capability, e.g. --gpu "6.1"',
+        fix=(f"did you mean {' or '.join(table[each].name for each in near)}? or " if near else "")
+        + 'give its compute capability, e.g. --gpu "6.1"',
     )

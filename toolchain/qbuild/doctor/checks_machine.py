@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
+from qbuild.doctor.detect.levels import level_of, missing_for
 from qbuild.doctor.findings import Hit
 from qbuild.doctor.machine_facts import Facts
+from qbuild.recipe.levels import NAMES
 
 MSBUILD_LIMIT: Final = 250
 """Longest path that MSBuild's tracker and cl handle whatever LongPathsEnabled says; CMake warns at
@@ -180,7 +181,7 @@ def processor(facts: Facts) -> Iterator[Hit]:
     if facts.cpu is None or facts.recipe_cpu is None:
         return
     level = level_of(facts.cpu)
-    if level is None or LEVELS.index(level) >= LEVELS.index(facts.recipe_cpu):
+    if level is None or NAMES.index(level) >= NAMES.index(facts.recipe_cpu):
         return
     lacking = missing_for(facts.cpu, facts.recipe_cpu)
     yield Hit(

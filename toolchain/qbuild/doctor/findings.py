@@ -14,7 +14,7 @@ from typing import Any, Final
 from qbuild import resources
 from qbuild.doctor.codes import win32
 from qbuild.doctor.diagnosis import UNTESTED, Diagnosis, Severity
-from qbuild.signatures import Signature, signature
+from qbuild.doctor.signatures import Signature, signature
 
 FOLDER: Final = "doctor"
 """Folder of the tables below ``toolchain/data``."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from qbuild.doctor.codes import Seen, seen_in
 from qbuild.doctor.findings import Finding, findings
-from qbuild.signatures import Found, compact
+from qbuild.doctor.signatures import Found, compact
 
 HEAD: Final = 2 << 20
 TAIL: Final = 6 << 20

@@ -20,11 +20,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from qbuild import bounds
 from qbuild.errors import UsageError
+from qbuild.recipe.levels import CpuLevel
 
 System = Literal["linux", "windows", "darwin"]
 Disk = Literal["nvme", "ssd", "hdd"]
 Vendor = Literal["nvidia", "amd", "intel", "other"]
-Level = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
 
 def _doc(text: str) -> Any:
@@ -43,7 +43,7 @@ class CpuFacts:
     arch: str | None = _doc("Machine, e.g. x86_64 or aarch64.")
     vendor: str | None = _doc("GenuineIntel, AuthenticAMD, …")
     flags: tuple[str, ...] = _list("Feature flags, spelled as in Linux's /proc/cpuinfo.")
-    level: Level | None = _doc("x86-64 psABI level, where the flags are not known.")
+    level: CpuLevel | None = _doc("x86-64 psABI level, where the flags are not known.")
     cores: int | None = _doc("Physical cores.")
     threads: int | None = _doc("Hardware threads.")
 
@@ -125,7 +125,7 @@ class Facts:
     # the recipe
     recipe: str | None = _doc("Name of the recipe.")
     recipe_os: System | None = _doc("Operating system that the bundle is for.")
-    recipe_cpu: Level | None = _doc("Processor level that the bundle is for.")
+    recipe_cpu: CpuLevel | None = _doc("Processor level that the bundle is for.")
     toolchain: str | None = _doc("Toolchain of the recipe: zig, gcc, msvc, nvcc, clang-cuda …")
     # the network
     proxy: tuple[str, ...] = _list("Names (never values) of the proxy variables that are set.")
@@ -266,7 +266,7 @@ def _table(value: Any, cls: type[Any], where: str) -> Any:
                 where=where,
                 fix=f"did you mean `{near[0]}`?"
                 if near
-                else "see docs/reference/facts.schema.json",
+                else f"there is {', '.join(sorted(names))} (docs/reference/facts.schema.json)",
             )
     filled = {
         name: _convert(value[name], hints[name], f"{where}.{name}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qbuild.errors import UsageError
+from qbuild.extras.ollama_tools import ToolTurns, go_text, tools_of
 
 _MARK: Final = "qBuIlD{}mArK"
 _ROLES: Final = ("system", "user", "assistant")
@@ -43,15 +44,23 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """What a template writes around messages: role → text before and after the content."""
+    """What a template writes around messages: role → text before and after the content.
+
+    ``start`` stands before all of them; where ``default`` is set, only where there is no system
+    message: it is one of the template's own. ``tools`` is what it writes for tools; None: nothing
+    that can be said in Go's language.
+    """
 
     start: str
     around: Mapping[str, tuple[str, str]]
     prompt: str
+    default: bool = False
+    tools: ToolTurns | None = None
 
     def render(self, messages: Sequence[Mapping[str, str]], *, prompt: bool = True) -> str:
         """Return the text of a conversation."""
-        text = self.start
+        told = any(message["role"] == "system" for message in messages)
+        text = "" if self.default and told else self.start
         for message in messages:
             before, after = self.around[message["role"]]
             text += before + message["content"] + after
@@ -59,23 +68,22 @@ class Turns:
 
     def go(self) -> str:
         """Return the same as a Go template of Ollama's."""
+        start = go_text(self.start)
+        if self.default:
+            start = f"{{{{ if not .System }}}}{start}{{{{ end }}}}"
+        if self.tools is not None:
+            head = self.tools.go_head(start)
+            return head + self.tools.go_messages(self.around) + go_text(self.prompt)
         branches: list[str] = []
         for role in _ROLES:
             if role in self.around:
-                before, after = (_go_text(part) for part in self.around[role])
+                before, after = (go_text(part) for part in self.around[role])
                 word = "if" if not branches else "else if"
                 branches.append(
                     f'{{{{ {word} eq .Role "{role}" }}}}{before}{{{{ .Content }}}}{after}'
                 )
         body = "".join(branches) + "{{ end }}"
-        return f"{_go_text(self.start)}{{{{ range .Messages }}}}{body}{{{{ end }}}}" + _go_text(
-            self.prompt
-        )
-
-
-def _go_text(text: str) -> str:
-    """Return literal text for a Go template: two braces would begin an action."""
-    return re.sub(r"\{\{+", lambda match: '{{ "' + match[0] + '" }}', text)
+        return f"{start}{{{{ range .Messages }}}}{body}{{{{ end }}}}{go_text(self.prompt)}"
 
 
 def read_header(path: Path) -> Header:
@@ -137,13 +145,16 @@ def turns_of(header: Header) -> Turns | None:
     try:
         template = environment.from_string(header.template)
 
-        def render(messages: Sequence[Mapping[str, str]], *, prompt: bool = True) -> str:
+        def render(
+            messages: Sequence[Mapping[str, Any]], *, prompt: bool = True, **more: object
+        ) -> str:
             return template.render(
                 messages=messages,
                 add_generation_prompt=prompt,
                 bos_token=header.bos,
                 eos_token=header.stops[0] if header.stops else "",
                 raise_exception=refuse,
+                **more,
             )
 
         turns = _read_off(render, header.bos)
@@ -161,9 +172,18 @@ def turns_of(header: Header) -> Turns | None:
                 return None
     except Exception:
         return None
-    # Ollama and llama.cpp put the first token in front themselves.
-    start = turns.start.removeprefix(header.bos) if header.bos else turns.start
-    return Turns(start=start, around=turns.around, prompt=turns.prompt)
+
+    def with_tools(messages: Sequence[Mapping[str, Any]], tools: object, prompt: bool) -> str:
+        # Ollama and llama.cpp put the first token in front themselves.
+        return render(messages, prompt=prompt, tools=tools).removeprefix(header.bos)
+
+    return Turns(
+        start=turns.start.removeprefix(header.bos),
+        around=turns.around,
+        prompt=turns.prompt,
+        default=turns.default,
+        tools=tools_of(with_tools, turns.around, turns.prompt),
+    )
 
 
 def _read_off(render: Any, bos: str) -> Turns:
@@ -188,10 +208,12 @@ def _read_off(render: Any, bos: str) -> Turns:
     after_user = parts[5].removesuffix(prompt)
     assistant_before = _shared_tail(parts[1], after_user)
     user_between = parts[2]
-    # Between an answer and the next question: where one ends and the other begins does not matter.
     single = render([{"role": "user", "content": mark[0]}], prompt=False)
     begin = single.split(mark[0])[0]
-    user_before = begin.removeprefix(bos)
+    # Between an answer and the next question: an answer ends as a question does, if it may.
+    user_before = user_between.removeprefix(after_user)
+    if not begin.removeprefix(bos).endswith(user_before):
+        user_before = begin.removeprefix(bos)
     while user_before and not user_between.endswith(user_before):
         user_before = user_before[1:]
     start = begin[: len(begin) - len(user_before)]
@@ -206,10 +228,11 @@ def _read_off(render: Any, bos: str) -> Turns:
         return Turns(start=start, around=around, prompt=prompt)
     head, tail = with_system.split(mark[1])
     middle, _ = tail.split(mark[0])
-    if not (head.startswith(start) and middle.endswith(user_before)):
+    if not middle.endswith(user_before):
         raise ValueError("a system message changes what else is written")
+    default = not head.startswith(start)
     around["system"] = (head.removeprefix(start), middle.removesuffix(user_before))
-    return Turns(start=start, around=around, prompt=prompt)
+    return Turns(start=start, around=around, prompt=prompt, default=default)
 
 
 def _shared_tail(text: str, head: str) -> str:
@@ -221,6 +244,20 @@ def _shared_tail(text: str, head: str) -> str:
     if not text.startswith(head):
         raise ValueError("a message ends differently in the middle of a conversation")
     return text.removeprefix(head)
+
+
+def _about(turns: Turns) -> list[str]:
+    if turns.tools is None:
+        return [
+            "# The model's own chat template, in Go's language: it gives the same text for",
+            "# system, user and assistant messages. Tool calls are not part of it: the model's",
+            "# template has none, or writes them in a way that Go's language cannot say.",
+        ]
+    return [
+        "# The model's own chat template, in Go's language: it gives the same text for",
+        "# system, user and assistant messages, and for tools, their calls and results (but for",
+        "# blanks and the order of keys in JSON, which Ollama writes in a way of its own).",
+    ]
 
 
 def modelfile(path: str, header: Header, *, context: int | None) -> str:
@@ -248,13 +285,8 @@ def modelfile(path: str, header: Header, *, context: int | None) -> str:
         f"FROM {path}",
     ]
     turns = turns_of(header)
-    if turns is not None:
-        lines += [
-            "",
-            "# The model's own chat template, in Go's language: it gives the same text for",
-            "# system, user and assistant messages. Tool calls are not part of it.",
-            f'TEMPLATE """{turns.go()}"""',
-        ]
+    if turns is not None and '"""' not in turns.go():
+        lines += ["", *_about(turns), f'TEMPLATE """{turns.go()}"""']
     elif header.template:
         lines += [
             "",

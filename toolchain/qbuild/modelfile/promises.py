@@ -13,8 +13,13 @@ from qbuild.modelfile.trap import Trap
 _IDS: Final = ".control_token_ids"
 """What the tool-call parser of qbuild's series reads from any key that ends so."""
 _BASES: Final = {"qwen35": 10_000_000.0, "qwen35moe": 10_000_000.0, "qwen3next": 10_000_000.0}
-"""Architecture → RoPE base of its published models (their config.json, rope_theta); without the
-key llama.cpp counts with 10,000, and long contexts turn to noise."""
+"""Architecture → RoPE base of its published models; without the key llama.cpp counts with
+10,000, and long contexts turn to noise.
+
+From `rope_parameters.rope_theta` of Qwen3.5's config.json, as public reports quote it, and from a
+training configuration of the 27B (THUDM/slime, scripts/models/qwen3.5-27B.sh: `--rotary-base
+10000000`); Qwen3-Next's was not looked up.
+"""
 _DEFAULT: Final = 10_000.0
 _MOST: Final = 4096
 

@@ -134,12 +134,7 @@ class _Keys:
         return list(found)
 
 
-def shape_of(head: Header) -> Shape:
-    """Return a model's dimensions.
-
-    Raises:
-        ModelError: A key that llama.cpp needs is missing or says something impossible.
-    """
+def _architecture(head: Header) -> str:
     arch = head.text("general.architecture")
     if not arch:
         raise ModelError(
@@ -147,6 +142,16 @@ def shape_of(head: Header) -> Shape:
             where=str(head.path),
             fix="it is no language model, or was made by a broken converter",
         )
+    return arch
+
+
+def shape_of(head: Header) -> Shape:
+    """Return a model's dimensions.
+
+    Raises:
+        ModelError: A key that llama.cpp needs is missing or says something impossible.
+    """
+    arch = _architecture(head)
     keys = _Keys(head, arch)
     rules: Mapping[str, Any] = table()["memory"]
     count = keys.get("block_count", least=1)

@@ -261,7 +261,7 @@ def _lay_out(bench: Bench, leaves: Mapping[str, Leaf], paths: Sequence[str]) -> 
 
 def _for_git(patch: Patch) -> bytes:
     """Return the mail as git am gets it: one mail, whatever its first line was."""
-    body = patch.mail.body
+    body = patch.body
     if body.startswith(b"From "):
         body = body.partition(b"\n")[2]
     return b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n" + body
@@ -286,7 +286,7 @@ def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
     return AppliedPatch(
         series=patch.series,
         file=patch.file,
-        subject=patch.mail.subject,
+        subject=patch.subject,
         status=status,
         detail=detail,
         files=files,

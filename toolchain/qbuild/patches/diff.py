@@ -1,13 +1,22 @@
-"""Read the diff part of a patch: file sections and hunks, by a grammar stricter than git's."""
+"""Read the diff part of a patch: unidiff reads the hunks, what it cannot read is read here.
+
+unidiff knows the unified format. It reads neither modes nor blob ids nor where git's header ends,
+takes text between hunks for nothing and an empty line for context, and its errors name no line. git
+would act on all of that, so the lines are looked at here before unidiff gets them
+(``test_patch_mail.py`` shows each of them).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from qbuild.errors import PatchError
+
+if TYPE_CHECKING:
+    import unidiff
 
 Kind = Literal["modify", "add", "delete", "rename", "copy"]
 
@@ -219,7 +228,7 @@ def _skip_binary(cursor: Cursor) -> None:
 
 
 def _hunks(cursor: Cursor, kind: Kind, old_path: str, new_path: str) -> tuple[Hunk, ...]:
-    """Read ``---``, ``+++`` and the hunks; unidiff checks the hunks' counts."""
+    """Read ``---``, ``+++`` and the hunks."""
     line = cursor.peek()
     if line is None or not line.startswith("--- "):
         return ()
@@ -241,10 +250,11 @@ def _hunks(cursor: Cursor, kind: Kind, old_path: str, new_path: str) -> tuple[Hu
         spans.append((begin, cursor.at))
     if not spans:
         raise cursor.error(f"diff of `{new_path}` has no hunk", line=first + 1)
-    _check_with_unidiff(cursor, first)
     hunks = tuple(
-        _hunk(number, cursor.lines[begin:end], cursor, begin)
-        for number, (begin, end) in enumerate(spans, 1)
+        _hunk(number, hunk, cursor.lines[begin], cursor, begin)
+        for number, (hunk, (begin, _)) in enumerate(
+            zip(_by_unidiff(cursor, first), spans, strict=True), 1
+        )
     )
     ends = 0
     for hunk, (begin, _) in zip(hunks, spans, strict=True):
@@ -255,6 +265,7 @@ def _hunks(cursor: Cursor, kind: Kind, old_path: str, new_path: str) -> tuple[Hu
 
 
 def _take_hunk(cursor: Cursor) -> None:
+    """Step over a hunk, and say which line of it is wrong."""
     start = cursor.at
     match = _HUNK.fullmatch(cursor.take())
     if not match:
@@ -295,8 +306,8 @@ def _right_counts(cursor: Cursor, start: int) -> str:
     )
 
 
-def _check_with_unidiff(cursor: Cursor, first: int) -> None:
-    """Let a second parser read the same lines: both must agree that they are a diff."""
+def _by_unidiff(cursor: Cursor, first: int) -> Sequence[unidiff.Hunk]:
+    """Return the hunks of the file whose ``---`` line is at ``first``."""
     import unidiff
 
     lines = [line + "\n" for line in cursor.lines[first : cursor.at]]
@@ -306,32 +317,31 @@ def _check_with_unidiff(cursor: Cursor, first: int) -> None:
         raise cursor.error(f"not a unified diff: {error}", line=first + 1) from None
     if len(parsed) != 1 or not all(hunk.is_valid() for hunk in parsed[0]):
         raise cursor.error("hunk counts do not match their lines", line=first + 1)
+    return list(parsed[0])
 
 
-def _hunk(number: int, lines: Sequence[str], cursor: Cursor, begin: int) -> Hunk:
-    match = _HUNK.fullmatch(lines[0])
-    assert match is not None
+def _hunk(number: int, parsed: unidiff.Hunk, header: str, cursor: Cursor, begin: int) -> Hunk:
     old: list[str] = []
     new: list[str] = []
     kinds: list[str] = []
-    for line in lines[1:]:
-        if line == _NO_EOL:
+    for line in parsed:
+        if line.line_type == "\\":  # "\ No newline at end of file"
             for side, marks in ((old, " -"), (new, " +")):
                 if kinds and kinds[-1] in marks:
                     side[-1] = side[-1].removesuffix("\n")
             continue
-        kinds.append(line[0])
-        if line[0] != "+":
-            old.append(line[1:] + "\n")
-        if line[0] != "-":
-            new.append(line[1:] + "\n")
+        kinds.append(line.line_type)
+        if not line.is_added:
+            old.append(line.value)
+        if not line.is_removed:
+            new.append(line.value)
     changed = [i for i, mark in enumerate(kinds) if mark != " "]
     if not changed:
         raise cursor.error("hunk holds only context", line=begin + 1)
     return Hunk(
         number=number,
-        header=lines[0],
-        old_start=int(match[1]),
+        header=header,
+        old_start=parsed.source_start,
         old=tuple(old),
         new=tuple(new),
         leading=changed[0],

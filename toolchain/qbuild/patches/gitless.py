@@ -19,7 +19,7 @@ from qbuild.errors import PatchError
 from qbuild.patches import outcome
 from qbuild.patches.bench import IDENTITY_DATE, IDENTITY_EMAIL, IDENTITY_NAME, Leaf, object_dir
 from qbuild.patches.lint import lint_against_tree, lint_series, refuse
-from qbuild.patches.mail import Mail
+from qbuild.patches.mail import Mail, name_and_address
 from qbuild.patches.match import fit
 from qbuild.patches.outcome import ADVICE_UPSTREAM, AppliedPatch, PatchedTree, Status
 from qbuild.patches.series import Patch, Series
@@ -162,7 +162,7 @@ def _run(
 def _commit(tree: _Tree, mail: Mail) -> str:
     """Return the id of the commit that git am would make of a mail on this tree."""
     root, _ = gitless.write_tree(tree.files)
-    name, address = email.utils.parseaddr(" ".join(_decoded(mail.author).split()))
+    name, address = name_and_address(" ".join(_decoded(mail.author).split()))
     when = email.utils.parsedate_to_datetime(mail.date)
     subject = " ".join(mail.subject.split())  # as `git mailinfo` does it
     lines = [line.rstrip() for line in f"{subject}\n\n{mail.message}".split("\n")]

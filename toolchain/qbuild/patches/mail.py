@@ -6,8 +6,6 @@ is checked here is refused, so that the lints see all that git would act on.
 
 from __future__ import annotations
 
-import email.header
-import email.utils
 import re
 from dataclasses import dataclass, field
 
@@ -113,16 +111,9 @@ def parse(data: bytes, name: str) -> Mail:
 
     """
     body = normalise(data, name)
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise PatchError(
-            "patch is not UTF-8",
-            where=f"{name}, byte {error.start}",
-            fix=f"save it as UTF-8; or {ANEW}",
-        ) from None
-    cursor = Cursor(text.split("\n")[:-1], name)
+    cursor = _cursor(body, name)
     headers = _headers(cursor)
+    _check(headers, cursor)
     message = _message(cursor)
     files = tuple(sections(cursor))
     if not files:
@@ -137,14 +128,56 @@ def parse(data: bytes, name: str) -> Mail:
     )
 
 
+def subject_of(body: bytes, name: str) -> str:
+    """Return a mail's subject without reading the rest: what a plan says of a patch.
+
+    Args:
+        body: What :func:`normalise` made of the file's bytes.
+        name: How messages call the file.
+
+    Raises:
+        PatchError: Its header is none of a mail.
+
+    """
+    return _subject(_headers(_cursor(body.partition(b"\n\n")[0] + b"\n", name))["subject"])
+
+
+def _cursor(body: bytes, name: str) -> Cursor:
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PatchError(
+            "patch is not UTF-8",
+            where=f"{name}, byte {error.start}",
+            fix=f"save it as UTF-8; or {ANEW}",
+        ) from None
+    return Cursor(text.split("\n")[:-1], name)
+
+
 def _subject(raw: str) -> str:
     """Return the subject as ``git am --keep-non-patch`` makes it: without ``[PATCH n/m]``."""
-    parts = email.header.decode_header(raw)
-    text = "".join(
-        part.decode(charset or "utf-8", "replace") if isinstance(part, bytes) else part
-        for part, charset in parts
-    )
+    text = raw
+    if "=?" in raw:  # RFC 2047: git writes letters beyond ASCII so
+        import email.header
+
+        text = "".join(
+            part.decode(charset or "utf-8", "replace") if isinstance(part, bytes) else part
+            for part, charset in email.header.decode_header(raw)
+        )
     return re.sub(r"^(?:\s*\[[^\]]*PATCH[^\]]*\])+\s*", "", text).strip()
+
+
+def name_and_address(author: str) -> tuple[str, str]:
+    """Return who wrote a mail and where answers go; both are empty when it does not say so.
+
+    The standard library's parser follows groups in groups as deep as a stranger nests them.
+    """
+    import email.utils  # a plan only looks at subjects
+
+    try:
+        return email.utils.parseaddr(author)
+    except RecursionError:
+        return "", ""
 
 
 def _headers(cursor: Cursor) -> dict[str, str]:
@@ -175,7 +208,14 @@ def _headers(cursor: Cursor) -> dict[str, str]:
         if not headers.get(key):
             # without them git would fill in the clock or the user, and ids would differ
             raise cursor.error(f"patch has no `{key.title()}:` header")
-    if not email.utils.parseaddr(headers["from"])[1]:
+    return headers
+
+
+def _check(headers: dict[str, str], cursor: Cursor) -> None:
+    """Check what the header says: a sender, a time with its zone, plain text."""
+    import email.utils  # a plan only looks at subjects
+
+    if not name_and_address(headers["from"])[1]:
         raise cursor.error("`From:` has no mail address")
     try:
         when = email.utils.parsedate_to_datetime(headers["date"])
@@ -191,7 +231,6 @@ def _headers(cursor: Cursor) -> dict[str, str]:
     if headers.get("content-transfer-encoding", "8bit").lower() not in ("7bit", "8bit"):
         # git would decode the body, and what it decodes to was not checked
         raise cursor.error("the mail's body is encoded")
-    return headers
 
 
 def _message(cursor: Cursor) -> str:

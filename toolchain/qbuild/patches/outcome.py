@@ -117,7 +117,7 @@ def outcome(
     return AppliedPatch(
         series=patch.series,
         file=patch.file,
-        subject=patch.mail.subject,
+        subject=patch.subject,
         status=status,
         detail=detail,
         files=how.files,
@@ -212,7 +212,7 @@ def explained(patch: Patch) -> list[str]:
     probe = entry.probe
     where = " ".join(w for w in (probe.os, probe.linkage) if w)
     return [
-        f"\n{entry.file}: {patch.mail.subject}",
+        f"\n{entry.file}: {patch.subject}",
         f"  why:       {' '.join(entry.why.split())}",
         f"  upstream:  {', '.join(entry.upstream) or 'nothing there yet'}",
         f"  drop when: {' '.join(entry.drop_when.split())}",

@@ -121,7 +121,7 @@ def _hand_over(folder: Path, left: Sequence[Patch]) -> tuple[str, ...]:
     files = []
     for patch in left:
         path = mails / patch.file
-        path.write_bytes(patch.mail.body)
+        path.write_bytes(patch.body)
         files.append(str(path))
     who = {
         "GIT_COMMITTER_NAME": IDENTITY_NAME,

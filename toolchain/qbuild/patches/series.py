@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from qbuild import bounds, toml
+from qbuild import bounds
 from qbuild.errors import PatchError
-from qbuild.patches.mail import Mail, parse
-from qbuild.recipe.convert import KeyProblem, build, suggest
-from qbuild.toml import locate
+from qbuild.patches.mail import Mail, normalise, parse, subject_of
+from qbuild.recipe.convert import KeyProblem, suggest
+from qbuild.recipe.written import Form
 
 ProbeKind = Literal["export", "string", "help", "behaviour"]
 
@@ -22,9 +21,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 _DIGEST_FORMAT = b"qbuild-series-1\n"
 
-# TOML spelling → field name, where Python cannot have the same one
-_RENAMED = {"author-note": "author_note", "in": "place"}
-_SPELLED = {value: key for key, value in _RENAMED.items()}
+TABLE: Final = Form(
+    called="series.toml",
+    error=PatchError,
+    spelled={"author_note": "author-note", "place": "in"},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +90,28 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One patch of a series: what is said about it, and what it does."""
+    """One patch of a series: what is said about it, and what it does.
+
+    Attributes:
+        series: Name of its series.
+        entry: What ``series.toml`` says of it.
+        subject: The mail's subject without ``[PATCH n/m]``.
+        body: The mail with LF line ends.
+    """
 
     series: str
     entry: PatchEntry
-    mail: Mail
+    subject: str
+    body: bytes = field(repr=False)
+
+    @cached_property
+    def mail(self) -> Mail:
+        """What the mail does.
+
+        Raises:
+            PatchError: It is not one well-formed git mail.
+        """
+        return parse(self.body, self.label)
 
     @property
     def file(self) -> str:
@@ -129,14 +147,30 @@ class Series:
     requires: tuple[str, ...] = ()
     path: Path = field(default_factory=Path, compare=False)
 
+    def read_mails(self) -> None:
+        """Read every mail to its end.
+
+        Raises:
+            PatchError: One is not a well-formed git mail; the message names file and line.
+        """
+        for patch in self.patches:
+            _ = patch.mail
+
 
 def known_series(root: Path) -> tuple[str, ...]:
     """Return the names of the series in a patches folder."""
     return tuple(sorted(path.parent.name for path in root.glob("*/series.toml")))
 
 
-def load_series(root: Path, name: str) -> Series:
+def load_series(root: Path, name: str, *, mails: bool = True) -> Series:
     """Return the series ``name`` from the patches folder ``root``.
+
+    Args:
+        root: Folder of the series.
+        name: Name of the series.
+        mails: Read what the mails do, too; without it only their headers are, and a damaged diff
+            is found by :meth:`Series.read_mails`. That takes most of the time, and a run that
+            ends up to date need not pay it: its zip was made from mails with these very bytes.
 
     Raises:
         PatchError: There is no such series, its ``series.toml`` has a wrong key or value, or one
@@ -166,9 +200,11 @@ def load_series(root: Path, name: str) -> Series:
             ) from None
         except OSError as error:
             raise PatchError(f"patch cannot be read: {error.strerror}", where=label) from None
-        patches.append(Patch(series=name, entry=entry, mail=parse(data, label)))
+        body = normalise(data, label)
+        subject = subject_of(body, label)
+        patches.append(Patch(series=name, entry=entry, subject=subject, body=body))
     _check_stray(folder, table, file)
-    return Series(
+    series = Series(
         name=name,
         summary=table.summary,
         patches=tuple(patches),
@@ -177,13 +213,16 @@ def load_series(root: Path, name: str) -> Series:
         requires=table.requires,
         path=folder,
     )
+    if mails:
+        series.read_mails()
+    return series
 
 
 def _digest(patches: list[Patch]) -> str:
     """Hash order, names and LF bytes: prose in series.toml does not change a build."""
     total = hashlib.sha256(_DIGEST_FORMAT)
     for patch in patches:
-        body = hashlib.sha256(patch.mail.body).hexdigest()
+        body = hashlib.sha256(patch.body).hexdigest()
         total.update(f"{patch.series}/{patch.file} {body}\n".encode())
     return total.hexdigest()
 
@@ -199,39 +238,8 @@ def read_table(file: Path, name: str) -> Table:
         PatchError: It cannot be read, or a key or value is wrong.
 
     """
-    try:
-        text = bounds.read_bytes(file, bounds.TEXT).decode("utf-8-sig").replace("\r\n", "\n")
-        data = toml.loads(text)
-    except OSError as error:
-        raise PatchError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    except UnicodeDecodeError as error:
-        raise PatchError("series.toml is not UTF-8", where=f"{file}, byte {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise PatchError(f"series.toml is not valid TOML: {error}", where=str(file)) from None
-    try:
-        renamed = _rename(data, ())
-    except KeyProblem as problem:
-        raise _error(file, text, problem, list(problem.path)) from None
-    try:
-        table: Table = build(Table, renamed)
-        _check(table, name)
-    except KeyProblem as problem:
-        spelled = [_SPELLED.get(part, part) for part in problem.path]
-        raise _error(file, text, problem, spelled) from None
-    return table
-
-
-def _rename(data: Any, path: tuple[str, ...]) -> Any:
-    """Give keys the names the dataclasses have."""
-    if isinstance(data, Mapping):
-        for key in data:
-            if key in _SPELLED:
-                raise KeyProblem((*path, key), "is not a key of this table",
-                                 f"did you mean `{_SPELLED[key]}`?")  # fmt: skip
-        return {_RENAMED.get(k, k): _rename(v, (*path, k)) for k, v in data.items()}
-    if isinstance(data, list):
-        return [_rename(v, (*path, str(i))) for i, v in enumerate(data)]
-    return data
+    text = TABLE.read(file).replace("\r\n", "\n")
+    return TABLE.build(Table, text, str(file), lambda table: _check(table, name))
 
 
 def _check(table: Table, name: str) -> None:
@@ -277,16 +285,3 @@ def _check_stray(folder: Path, table: Table, file: Path) -> None:
             where=str(file),
             fix="add a [[patch]] table for it, or delete the file",
         )
-
-
-def _error(file: Path, text: str, problem: KeyProblem, path: list[str]) -> PatchError:
-    """Return the problem with the key path, and its line, as the file spells it."""
-    fix = problem.fix
-    for spelled, known in _RENAMED.items():
-        fix = fix.replace(f"`{known}`", f"`{spelled}`") if fix else fix
-    line = locate(text, path)
-    return PatchError(
-        f"`{'.'.join(path)}` {problem.message}",
-        where=f"{file}:{line}" if line else str(file),
-        fix=fix,
-    )

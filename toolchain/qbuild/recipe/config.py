@@ -18,16 +18,16 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
-from qbuild import bounds, host, toml
+from qbuild import host
 from qbuild.errors import UsageError
-from qbuild.recipe.convert import KeyProblem, build
-from qbuild.toml import locate
+from qbuild.recipe.convert import KeyProblem
+from qbuild.recipe.written import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,14 @@ def config_path(env: Mapping[str, str] | None = None) -> Path | None:
     return folder / "config.toml" if folder else None
 
 
+SETTINGS: Final = Form(
+    called="the configuration file",
+    error=UsageError,
+    missing="QBUILD_CONFIG names it",
+    mend='e.g. origins = ["/srv/git/llama.cpp.git"]',
+)
+
+
 def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) -> Config:
     """Return the settings; a missing file is the same as an empty one.
 
@@ -73,22 +81,9 @@ def load_config(path: Path | None = None, env: Mapping[str, str] | None = None) 
     """
     env = os.environ if env is None else env
     path = path or config_path(env)
-    try:
-        if path is None:
-            raise FileNotFoundError
-        found = parse_config(bounds.read_bytes(path, bounds.TEXT).decode(), str(path))
-    except FileNotFoundError:
-        if env.get("QBUILD_CONFIG"):
-            raise UsageError(
-                "the configuration file named by QBUILD_CONFIG is missing", where=str(path)
-            ) from None
-        found = Config()
-    except UnicodeDecodeError as error:
-        raise UsageError("the configuration file is not UTF-8 text", where=str(path)) from error
-    except OSError as error:
-        raise UsageError(
-            f"the configuration file cannot be read: {error.strerror or error}", where=str(path)
-        ) from error
+    found = Config()
+    if path is not None and (path.exists() or env.get("QBUILD_CONFIG")):
+        found = parse_config(SETTINGS.read(path), str(path))
     return Config(
         origins=_listed(env.get("QBUILD_ORIGIN")) or found.origins,
         mirrors=_listed(env.get("QBUILD_MIRROR")) or found.mirrors,
@@ -124,24 +119,7 @@ def parse_config(text: str, label: str) -> Config:
     Raises:
         UsageError: See :func:`load_config`.
     """
-    try:
-        found: Config = build(Config, toml.loads(text))
-        for key, values in (("origins", found.origins), ("mirrors", found.mirrors)):
-            if "" in values:
-                raise KeyProblem((key, str(values.index(""))), "is empty", "leave it out")
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(
-            f"the configuration file is not TOML: {error}",
-            where=label,
-            fix='e.g. origins = ["/srv/git/llama.cpp.git"]',
-        ) from error
-    except KeyProblem as problem:
-        line = locate(text, problem.path)
-        raise UsageError(
-            f"`{'.'.join(problem.path)}` {problem.message}",
-            where=f"{label}:{line}" if line else label,
-            fix=problem.fix,
-        ) from problem
+    found = SETTINGS.build(Config, text, label, _check)
     folder = Path(label).parent
     return Config(
         origins=tuple(_anchored(value, folder) for value in found.origins),
@@ -151,6 +129,12 @@ def parse_config(text: str, label: str) -> Config:
         cache_mode=found.cache_mode,
         compile_hosts=found.compile_hosts,
     )
+
+
+def _check(found: Config) -> None:
+    for key, values in (("origins", found.origins), ("mirrors", found.mirrors)):
+        if "" in values:
+            raise KeyProblem((key, str(values.index(""))), "is empty", "leave it out")
 
 
 def is_url(text: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 
@@ -31,7 +31,10 @@ def suggest(word: str, known: typing.Iterable[str]) -> str | None:
     words = list(known)
     # `arch` for `architectures` is nearer than what only looks alike
     near = [each for each in words if len(word) > 2 and each.startswith(word)]
-    near = near or difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    if not near:
+        import difflib  # only who misspells a word waits for it
+
+        near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f"did you mean `{near[0]}`?" if near else None
 
 
@@ -115,13 +118,19 @@ def convert(value: object, kind: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """Return the types of a dataclass's fields; Python compiles each of them anew when asked."""
+    return typing.get_type_hints(cls)
+
+
 def build(cls: type[Any], data: Mapping[str, Any], path: tuple[str, ...] = ()) -> Any:
     """Return an instance of the dataclass ``cls`` made from a TOML table.
 
     Raises:
         KeyProblem: A key is unknown, missing or ill-typed.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # classes are hashable
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in data:
         if key not in fields:

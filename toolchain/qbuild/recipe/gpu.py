@@ -14,17 +14,11 @@ from typing import Any, Final
 
 from qbuild.errors import RecipeError
 from qbuild.recipe.convert import KeyProblem
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.model import Recipe
 
 BASE: Final = "gtx1060"
 """The recipe that a GPU's starts from, unless the table of GPUs says another."""
-
-_LEVELS: Final[Mapping[str, str]] = {
-    "x86-64": "any 64-bit CPU",
-    "x86-64-v2": "SSE4.2 CPU",
-    "x86-64-v3": "AVX2 CPU",
-    "x86-64-v4": "AVX-512 CPU",
-}
 
 
 def slug(name: str) -> str:
@@ -102,7 +96,7 @@ def named(recipe: Recipe, command_line: Mapping[str, Any]) -> Recipe:
 
     gpu = find_gpu(recipe.cuda.gpu)
     family = architectures()[int(gpu.cmake)].family
-    cpu = _LEVELS.get(recipe.target.cpu, recipe.target.cpu)
+    cpu = LEVELS[recipe.target.cpu].short
     summary = (
         f"{gpu.name} and other {family} GPUs of compute capability {gpu.capability}, "
         f"{cpu}, CUDA inside"

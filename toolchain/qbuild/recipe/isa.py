@@ -1,11 +1,10 @@
-"""Processor levels and ggml's instruction-set switches.
+"""ggml's instruction-set switches.
 
 ggml turns AVX and its friends on by default only for native builds without SOURCE_DATE_EPOCH, so
 a recipe that left a switch to ggml would build different code on different machines. Every switch
 is therefore written down, on or off, for every recipe.
 
-Levels: x86-64 psABI (the System V ABI's micro-architecture levels). Switch names: the options in
-``ggml/CMakeLists.txt`` of the pinned commit.
+Switch names: the options in ``ggml/CMakeLists.txt`` of the pinned commit.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qbuild.recipe.convert import KeyProblem, suggest
+from qbuild.recipe.levels import LEVELS
 
 EXTENSIONS = {
     "sse4.2": "GGML_SSE42",
@@ -34,22 +34,6 @@ EXTENSIONS = {
 
 GGML_SWITCHES = frozenset(EXTENSIONS.values())
 
-LEVELS: dict[str, tuple[str, ...]] = {
-    "x86-64": (),
-    "x86-64-v2": ("sse4.2",),
-    "x86-64-v3": ("sse4.2", "avx", "f16c", "bmi2", "fma", "avx2"),
-    "x86-64-v4": ("sse4.2", "avx", "f16c", "bmi2", "fma", "avx2", "avx512"),
-}
-"""Level → the extensions it brings that ggml has a switch for."""
-
-QEMU_CPU = {
-    "x86-64": "qemu64",
-    "x86-64-v2": "Nehalem",
-    "x86-64-v3": "Haswell",
-    "x86-64-v4": "Skylake-Server",
-}
-"""Level → the oldest CPU model of qemu that has it."""
-
 _NEEDS = {
     "f16c": ("avx",),
     "fma": ("avx",),
@@ -68,7 +52,7 @@ def check(level: str, extra: Iterable[str]) -> None:
     Raises:
         KeyProblem: An extension is unknown, already in the level, or lacks one it builds on.
     """
-    have = set(LEVELS[level])
+    have = set(LEVELS[level].extensions)
     for name in extra:
         path = ("target", "isa")
         if name not in EXTENSIONS:
@@ -77,7 +61,7 @@ def check(level: str, extra: Iterable[str]) -> None:
                 f"names `{name}`, which ggml has no switch for",
                 suggest(name, EXTENSIONS) or f"one of: {', '.join(EXTENSIONS)}",
             )
-        if name in LEVELS[level]:
+        if name in LEVELS[level].extensions:
             raise KeyProblem(path, f"names `{name}`, which {level} already has", "leave it out")
         have.add(name)
     for name in sorted(have):
@@ -97,12 +81,12 @@ def definitions(level: str) -> tuple[str, ...]:
     CPUID test. LZCNT came with x86-64-v3; without the test (and the SSE code that needs its result)
     the compiler drops the instruction. Guarded or not, verify refuses what is above the level.
     """
-    if "avx2" in LEVELS[level]:
+    if "avx2" in LEVELS[level].extensions:
         return ()
     return ("MA_DR_FLAC_NO_CPUID", "MA_DR_FLAC_NO_SIMD")
 
 
 def switches(level: str, extra: Iterable[str]) -> dict[str, bool]:
     """Return every ggml switch with its value, in a fixed order."""
-    on = {EXTENSIONS[name] for name in (*LEVELS[level], *extra)}
+    on = {EXTENSIONS[name] for name in (*LEVELS[level].extensions, *extra)}
     return {option: option in on for option in EXTENSIONS.values()}

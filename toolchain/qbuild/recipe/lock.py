@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from qbuild import bounds, toml
 from qbuild.errors import LockError
-from qbuild.recipe.convert import KeyProblem, build, suggest
+from qbuild.recipe.convert import KeyProblem, suggest
+from qbuild.recipe.written import Form, dotted
 
 PLATFORMS = ("linux-x86_64", "windows-x86_64", "any")
 """What ``platform`` of a wheel may say: the host a wheel runs on; ``any`` runs everywhere."""
@@ -219,6 +218,14 @@ def normalise(project: str) -> str:
     return re.sub(r"[-_.]+", "-", project).lower()
 
 
+LOCKFILE: Final = Form(
+    called="the lockfile",
+    error=LockError,
+    missing="check the path given to --lockfile",
+    mend="undo the last edit, or take the file from version control",
+)
+
+
 def load_lock(path: Path) -> Lock:
     """Read and check a lockfile.
 
@@ -226,48 +233,14 @@ def load_lock(path: Path) -> Lock:
         LockError: It is missing, no TOML, or holds an unknown, missing, ill-typed, malformed or
             doubled entry; file, key path and line are named.
     """
-    return parse_lock(read_text(path), str(path))
+    return parse_lock(LOCKFILE.read(path), str(path))
 
 
 def parse_lock(text: str, label: str) -> Lock:
     """Check a lockfile's text; ``label`` names it in messages. Errors as in :func:`load_lock`."""
-    try:
-        data = toml.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        raise LockError(
-            f"the lockfile is not TOML: {error}",
-            where=f"{label}:{line.group(1)}" if line else label,
-            fix="undo the last edit, or take the file from version control",
-        ) from error
-    try:
-        found: _File = build(_File, data)
-        _check(found)
-    except KeyProblem as problem:
-        line_number = toml.locate(text, problem.path)
-        raise LockError(
-            f"`{_dotted(problem.path)}` {problem.message}",
-            where=f"{label}:{line_number}" if line_number else label,
-            fix=problem.fix,
-        ) from problem
+    found = LOCKFILE.build(_File, text, label, _check)
     sources = tuple(table.pin() for table in found.source)
     return Lock(sources=sources, wheels=found.wheel, path=label)
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a lockfile that is not checked yet; errors as in :func:`load_lock`."""
-    try:
-        return bounds.read_bytes(path, bounds.TEXT).decode()
-    except FileNotFoundError as error:
-        raise LockError(
-            "the lockfile is missing", where=str(path), fix="check the path given to --lockfile"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise LockError("the lockfile is not UTF-8 text", where=str(path)) from error
-    except OSError as error:
-        raise LockError(
-            f"the lockfile cannot be read: {error.strerror or error}", where=str(path)
-        ) from error
 
 
 def _check(found: _File) -> None:
@@ -293,7 +266,7 @@ def _check(found: _File) -> None:
 def _once(seen: dict[tuple[str, ...], str], key: tuple[str, ...], path: tuple[str, ...]) -> None:
     if key in seen:
         raise KeyProblem(path, f"pins {' '.join(key)} a second time", f"first: {seen[key]}")
-    seen[key] = _dotted(path[:-1])
+    seen[key] = dotted(path[:-1])
 
 
 def _check_source(pin: SourcePin, path: tuple[str, ...]) -> None:
@@ -346,11 +319,3 @@ def _match(
     if not pattern.fullmatch(value):
         count = f" ({length} characters)" if length is not None else ""
         raise KeyProblem(path, f"must be {wanted}, not {value!r}{count}")
-
-
-def _dotted(path: Sequence[str]) -> str:
-    """Return a key path as people write it: ``wheel[2].sha256``, counted from 0 as in JSON."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if part.isdigit() else f".{part}" if text else part
-    return text

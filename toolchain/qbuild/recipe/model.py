@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from qbuild.recipe.levels import CpuLevel
 from qbuild.recipe.toolchains import ToolchainName
 
 Os = Literal["linux", "windows"]
 Arch = Literal["x86_64"]
-CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 Linkage = Literal["shared", "static"]
 Runtime = Literal["dynamic", "static"]
 CudaRuntime = Literal["bundled", "separate"]

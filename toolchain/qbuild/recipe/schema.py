@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from qbuild import errors
 from qbuild.recipe import isa
 from qbuild.recipe.convert import type_name
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.model import Recipe
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -148,14 +149,9 @@ def reference_page() -> str:
         "| `target.cpu` | extensions that ggml uses | oldest processors |",
         "| --- | --- | --- |",
     ]
-    oldest = {
-        "x86-64": "every 64-bit PC",
-        "x86-64-v2": "Intel Nehalem (2008), AMD Bulldozer (2011)",
-        "x86-64-v3": "Intel Haswell (2013), AMD Excavator (2015)",
-        "x86-64-v4": "Intel Skylake-X (2017), AMD Zen 4 (2022)",
-    }
-    for level, extensions in isa.LEVELS.items():
-        lines.append(f"| `{level}` | {', '.join(extensions) or 'none'} | {oldest[level]} |")
+    for name, level in LEVELS.items():
+        extensions = ", ".join(level.extensions) or "none"
+        lines.append(f"| `{name}` | {extensions} | {level.oldest} |")
     lines += ["", f"`target.isa` may add: {', '.join(f'`{e}`' for e in isa.EXTENSIONS)}.", ""]
     return "\n".join(lines)
 

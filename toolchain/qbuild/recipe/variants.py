@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from qbuild.recipe.isa import LEVELS
+from qbuild.recipe.levels import LEVELS
 
-_V3: Final = LEVELS["x86-64-v3"]
-_V4: Final = LEVELS["x86-64-v4"]
+_V3: Final = LEVELS["x86-64-v3"].extensions
+_V4: Final = LEVELS["x86-64-v4"].extensions
 
 VARIANTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -80,7 +80,7 @@ def useful(level: str) -> tuple[str, ...]:
 
     A variant that uses less than the level would only be loaded where the program cannot start.
     """
-    needs = set(LEVELS[level])
+    needs = set(LEVELS[level].extensions)
     return tuple(name for name, extensions in VARIANTS.items() if needs <= set(extensions))
 
 

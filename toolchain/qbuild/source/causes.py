@@ -7,17 +7,15 @@ hotel wants a login. What they also said names the real cause; the doctor's tabl
 
 from __future__ import annotations
 
-import http.client
 import re
 import textwrap
-import urllib.request
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from qbuild import resources
+from qbuild.doctor.signatures import Signature, compact, signature
 from qbuild.errors import OriginError
-from qbuild.signatures import Signature, compact, signature
 
 TABLE: Final = "doctor/network.toml"
 
@@ -105,6 +103,9 @@ def page_instead(url: str) -> Cause | None:
     Args:
         url: What a program asked for in vain.
     """
+    import http.client  # with TLS 30 ms, which a run that fetches nothing need not wait for
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=_PAGE_TIMEOUT_S) as answer:  # noqa: S310
             kind = answer.headers.get_content_type()

@@ -103,10 +103,8 @@ def _attempts(
     """Return the origins in their order, each with the function that asks it."""
     found: list[tuple[str, Callable[[], FetchedSource]]] = []
     for origin in tuple(origins) or load_config().origins:
-        if _is_local(origin):
-            found.append((origin, functools.partial(from_path, origin, job)))
-        elif not offline:
-            found.append((origin, functools.partial(from_url, origin, job)))
+        if _is_local(origin) or not offline:
+            found.append((origin, functools.partial(_from_origin, origin, job)))
     if not offline:
         found.append((pin.url, lambda: from_url(pin.url, job)))
     if (sdist := pin.sdist) is not None:
@@ -155,8 +153,7 @@ def fetch_commit(
     )
     reasons: list[Refusal] = []
     for origin in origins:
-        ask = from_path if _is_local(origin) else from_url
-        fetched = _ask(origin, functools.partial(ask, origin, job), job, reasons)
+        fetched = _ask(origin, functools.partial(_from_origin, origin, job), job, reasons)
         if fetched is not None:
             return fetched
     raise OriginError(
@@ -165,6 +162,19 @@ def fetch_commit(
         fix=remedy([each.cause for each in reasons], "check the spelling")
         + "; or name another place with --origin",
     )
+
+
+def _from_origin(origin: str, job: Job) -> FetchedSource:
+    """Ask one of the user's origins, by its kind: another kind of origin is another line here.
+
+    How an origin may be spelled is :func:`qbuild.recipe.config.is_url`'s to say.
+
+    Raises:
+        Unusable: It cannot deliver.
+        Forged: It does not hold what it claims.
+        OSError: The disk is full or cannot be written.
+    """
+    return from_path(origin, job) if _is_local(origin) else from_url(origin, job)
 
 
 def _is_local(origin: str) -> bool:

@@ -3,6 +3,11 @@
 A user's or a machine's git configuration can change line endings, run hooks, sign commits,
 rewrite URLs and name programs. Tree and commit ids of a build must not depend on any of it, so
 every git that qbuild starts gets the environment made here.
+
+GitPython starts git; what it prints is read here. GitPython's own objects (``Repo``, ``Commit``)
+are not used: they read through children that inherit ``os.environ``, where a variable such as
+``GIT_OBJECT_DIRECTORY`` leads them to other objects, and each has to be hashed again anyway. Where
+there is no git, dulwich reads (:mod:`qbuild.source.gitless`).
 """
 
 from __future__ import annotations

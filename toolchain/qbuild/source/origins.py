@@ -144,7 +144,7 @@ def from_pinned_sdist(
 
 
 def _without_git(repo: Path, taken: Taken, origin: str, wanted: str, job: Job) -> FetchedSource:
-    """Do what :func:`_transfer` does on a machine that has no git."""
+    """Do what :func:`transfer` does on a machine that has no git."""
     job.reporter.say(f"no git here: {Path(origin).name} is read without it")
     with job.reporter.task("check every object", unit="items") as task:
         tree = gitless.take_commit(

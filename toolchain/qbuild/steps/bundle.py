@@ -31,7 +31,7 @@ class BundleStep(Kind):
         facts = static_facts(ask, before["configure"])
         return {
             "stage": before["stage"].key,
-            "zip": f"{facts.name}.zip",
+            "zip": facts.zip_name,
             "facts": dataclasses.asdict(facts),
             "provided": {name: list(where) for name, where in provided.items()},
             "bundled": [step.kind for step in before.values() if step.bundled],

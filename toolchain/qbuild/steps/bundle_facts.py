@@ -110,9 +110,9 @@ def _series(series: Series) -> SeriesFacts:
         patches=tuple(
             PatchFacts(
                 file=patch.entry.file,
-                subject=patch.mail.subject,
+                subject=patch.subject,
                 why=patch.entry.why,
-                sha256=hashlib.sha256(patch.mail.body).hexdigest(),
+                sha256=hashlib.sha256(patch.body).hexdigest(),
                 probe=dataclasses.asdict(patch.entry.probe),
             )
             for patch in series.patches

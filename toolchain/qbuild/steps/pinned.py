@@ -12,7 +12,7 @@ from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import SourcePin, WheelPin
 from qbuild.steps.ensure import ensure
 from qbuild.steps.options import Record
-from qbuild.steps.source import fetch_commit, source_step
+from qbuild.steps.source import fetch_pinned, source_step
 from qbuild.steps.wheel import unpack_pin, wheel_step
 from qbuild.store import Entry, Store
 
@@ -33,7 +33,7 @@ def fetch_pin(
     record = Record()
 
     def make(dest: Path) -> Mapping[str, Any]:
-        return fetch_commit(pin, dest, reporter, origins=origins, offline=offline, record=record)
+        return fetch_pinned(pin, dest, reporter, origins=origins, offline=offline, record=record)
 
     return ensure(source_step(pin), make, store, reporter, record)
 

@@ -119,6 +119,7 @@ def make_plan(
     tests: tuple[str, ...] = (),
     captured: Captured | None = None,
     device_code: bool = True,
+    mails: bool = True,
 ) -> Plan:
     """Return the plan of a recipe.
 
@@ -131,6 +132,7 @@ def make_plan(
         captured: What was found on the machine; recipes that take all from pins need none.
         device_code: Compile the CUDA kernels; without them the result runs on the emulated GPU
             only (clang-cuda).
+        mails: Read the patches to their end; see :func:`qbuild.patches.load_series`.
 
     Raises:
         LockError: A pin is missing.
@@ -142,18 +144,14 @@ def make_plan(
     check_by_table(recipe, profiles_of(recipe), pin.commit)
     root = patches_root or resources.patches_dir()
     context = Context(
-        recipe=recipe,
-        lock=lock,
-        host=host,
-        installed=found.installed,
-        device_code=device_code,
+        recipe=recipe, lock=lock, host=host, installed=found.installed, device_code=device_code
     )
     ask = Request(
         recipe=recipe,
         lock=lock,
         pin=pin,
         host=host,
-        series=tuple(load_series(root, name) for name in recipe.series),
+        series=tuple(load_series(root, name, mails=mails) for name in recipe.series),
         toolchain=get_toolchain(context),
         captured=found,
         tests=tests,

@@ -48,7 +48,7 @@ class SourceStep(Kind):
         Raises:
             OriginError: No origin delivers it, or one delivers something else.
         """
-        return fetch_commit(
+        return fetch_pinned(
             build.plan.pin,
             dest,
             build.reporter,
@@ -74,7 +74,7 @@ class SourceStep(Kind):
         out.run("git", "-C", "src", "log", "-1", "--format=%T")
 
 
-def fetch_commit(
+def fetch_pinned(
     pin: SourcePin,
     dest: Path,
     reporter: Reporter,

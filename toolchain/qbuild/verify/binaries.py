@@ -208,37 +208,6 @@ def repeated_name(images: Images) -> tuple[str, str] | None:
     return None
 
 
-def closure_problems(
-    images: Images,
-    target_os: str,
-    *,
-    system_libstdcxx: bool = False,
-    cuda_runtime: bool = False,
-    user_brings: Sequence[str] = (),
-) -> Iterator[str]:
-    """Yield what a file needs that is neither in the bundle nor part of the system.
-
-    Every file is a starting point, reached from an executable or not: what a backend loaded at
-    run time needs counts as much as what an import table names.
-
-    Args:
-        images: The binaries.
-        target_os: ``windows`` or ``linux``.
-        system_libstdcxx: Whether the recipe takes the C++ runtime from the target system.
-        cuda_runtime: Whether the recipe leaves NVIDIA's libraries to the user.
-        user_brings: Further groups that it leaves to the user: ``openblas``, ``vc-runtime``.
-    """
-    result = closure_of(
-        images,
-        target_os,
-        system_libstdcxx=system_libstdcxx,
-        cuda_runtime=cuda_runtime,
-        user_brings=user_brings,
-    )
-    for problem in result.problems:
-        yield str(problem)
-
-
 def closure_of(
     images: Images,
     target_os: str,
@@ -247,9 +216,18 @@ def closure_of(
     cuda_runtime: bool = False,
     user_brings: Sequence[str] = (),
 ) -> Closure:
-    """Return where everything the binaries need comes from (arguments as above).
+    """Return where everything the binaries need comes from, and what comes from nowhere.
 
-    The files go by their names without folders: that is what import tables hold.
+    Every file is a starting point, reached from an executable or not: what a backend loaded at
+    run time needs counts as much as what an import table names. The files go by their names
+    without folders: that is what import tables hold.
+
+    Args:
+        images: The binaries.
+        target_os: ``windows`` or ``linux``.
+        system_libstdcxx: Whether the recipe takes the C++ runtime from the target system.
+        cuda_runtime: Whether the recipe leaves NVIDIA's libraries to the user.
+        user_brings: Further groups that it leaves to the user: ``openblas``, ``vc-runtime``.
     """
     by_base = {PurePosixPath(name).name: image for name, image in images.every.items()}
     backends = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild.binary.isa import allowed_features, dispatcher_reason, scan
 from qbuild.console import Task
 from qbuild.recipe.isa import EXTENSIONS
+from qbuild.recipe.levels import NAMES
 from qbuild.recipe.variants import extensions_of
 from qbuild.verify.binaries import Images, mapped
 from qbuild.verify.structure import Unpacked
@@ -23,7 +24,6 @@ from qbuild.verify.verdict import Check, judge, not_run, passed
 if TYPE_CHECKING:
     from qbuild.binary.isa import IsaReport
 
-LEVELS: Final = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 _TITLE: Final = "stays within its CPU level"
 _ARCH: Final = "x86_64"
 
@@ -59,7 +59,7 @@ def level_checks(
         foreign: Files that are known third-party libraries by what they export.
         task: Gets the file being read.
     """
-    known = level in LEVELS
+    known = level in NAMES
     if level and not known:
         yield judge("cpu", _TITLE, [f"manifest.json: names a CPU level {level!r} that is none"])
         return
@@ -79,9 +79,9 @@ def level_checks(
         image = images.pe.get(name) or images.elf[name]
         if image.machine == _ARCH:  # of another machine: that check has failed already
             own = inside.get(name.rpartition("/")[2])
-            promised = (level or LEVELS[0], isa)
+            promised = (level or NAMES[0], isa)
             if own is not None and known:  # where nothing is promised, each says what it needs
-                promised = (LEVELS[0], tuple(own))
+                promised = (NAMES[0], tuple(own))
             scans.append(_scan(name, images, unpacked, *promised, foreign))
     seconds = time.monotonic() - started
     if not scans:
@@ -133,20 +133,20 @@ def needed(scans: list[Scanned]) -> str:
         scans: Made with the lowest level, so that their features are all that is above it.
     """
     features = {feature for item in scans for feature in item.report.features}
-    for level in LEVELS:
+    for level in NAMES:
         if features <= allowed_features(level):
             return level
-    beyond = sorted(features - allowed_features(LEVELS[-1]))
+    beyond = sorted(features - allowed_features(NAMES[-1]))
     return f"{_highest(features)} and {', '.join(beyond)}"
 
 
 def _highest(features: set[str]) -> str:
     """Return the lowest level that has the features, as far as levels have them."""
-    common = features & allowed_features(LEVELS[-1])
+    common = features & allowed_features(NAMES[-1])
     # Extensions imply what they extend, which the decoder does not repeat.
     common |= {"AVX512F" if name.startswith("AVX512") else "AVX2"
                for name in features if name.startswith("AVX")}  # fmt: skip
-    return next(level for level in LEVELS if common <= allowed_features(level))
+    return next(level for level in NAMES if common <= allowed_features(level))
 
 
 def _other_variants(said: Mapping[str, Any], inside: Mapping[str, Any]) -> list[str]:

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from qbuild.recipe.isa import QEMU_CPU
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.variants import QEMU_CPUS, chosen, useful
 from qbuild.verify import wine
 from qbuild.verify.verdict import Check, not_run
 
 _QEMU_NAMES: Final = ("qemu-x86_64", "qemu-x86_64-static")
 _GET_WINE: Final = "Debian: apt-get install wine64"
-
-# psABI level → the flag of /proc/cpuinfo that the level is told by.
-_LEVEL_FLAG: Final = {"x86-64-v2": "sse4_2", "x86-64-v3": "avx2", "x86-64-v4": "avx512vl"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +82,8 @@ def plan_for(
         VerifyError: Wine is there but does not work.
     """
     in_wine = _in_wine(scratch, cache_dir) if target_os == "windows" != host_os else None
-    model = qemu_cpu or QEMU_CPU.get(cpu_level, "")
+    level = LEVELS.get(cpu_level)
+    model = qemu_cpu or (level.qemu if level else "")
     direct = _direct(target_os, cpu_level, host_os, in_wine)
     emulated = _emulated(
         model,
@@ -169,7 +167,8 @@ def _emulated(
 
     if not model:
         return lacks("nothing says which CPU that is")
-    if cpu_level == "x86-64-v4" or any(name.startswith(("avx512", "amx")) for name in isa):
+    known = LEVELS.get(cpu_level)
+    if (known and not known.qemu_user) or any(name.startswith(("avx512", "amx")) for name in isa):
         return lacks("qemu's emulated CPUs have no AVX-512 or AMX")
     if isa and not named:
         return lacks(f"no CPU is named that has {', '.join(isa)} (recipe key checks.qemu_cpu)")
@@ -196,7 +195,8 @@ def _emulated(
 
 def host_lacks(cpu_level: str) -> str:
     """Return the CPU flag of the level that this machine is known not to have, or ""."""
-    flag = _LEVEL_FLAG.get(cpu_level, "")
+    level = LEVELS.get(cpu_level)
+    flag = level.shown_by if level else ""
     flags = _host_flags()  # unknown: the run itself will tell
     return flag if flag and flags and flag not in flags else ""
 

@@ -34,6 +34,7 @@ from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
 _NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
 _STEPS: Final = 14
+"""About how many checks there are; device code brings more."""
 _WEB_UI: Final = "application/manifest+json"
 """Type of one of the UI's files: in the table of embedded files, and nowhere else in a server."""
 
@@ -110,7 +111,7 @@ def verify_zip(path: Path, *, reporter: Reporter | None = None, gpu: str = "") -
             for check in _checks(path, view, bundle, scratch, task, gpu):
                 check_stop()
                 checks.append(check)
-                task.update(done=len(checks), note=check.title)
+                task.update(done=len(checks), total=max(_STEPS, len(checks)), note=check.title)
     check_stop()
     return Verdict(zip_name=path.name, sha256=digest, checks=tuple(checks))
 

@@ -6,7 +6,6 @@ it and which values; it needs a machine that can run the program.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -151,6 +150,8 @@ def instead_of(flag: str, known: Collection[str]) -> str:
     near = [name for name in use if name in known]
     if not near:
         why = ""
+        import difflib
+
         near = difflib.get_close_matches(flag, sorted(known), n=_SHOWN, cutoff=0.6)
         first = flag.split("-")[0]
         near += [name for name in sorted(known) if name.split("-")[0] == first]

@@ -18,25 +18,10 @@ from qbuild.bundle.launch.profile import SERVER, offered, profiles_of, settings
 from qbuild.bundle.launch.source_options import removed_names
 from qbuild.bundle.make import ExtraFile
 from qbuild.cuda.table import driver_floor as floor
-from qbuild.doctor.detect.levels import LEVELS, NEEDS
+from qbuild.recipe.levels import LEVELS, upto
 from qbuild.recipe.model import Launch, Recipe
 
 _PLACEHOLDER: Final = re.compile(r"@([A-Z_]+)@")
-
-# PF_… numbers for Windows' IsProcessorFeaturePresent: the feature that tells a level from the one
-# below it. 0: every processor that runs 64-bit Windows has it.
-_FEATURE: Final[Mapping[str, int]] = {
-    "x86-64": 0,
-    "x86-64-v2": 38,
-    "x86-64-v3": 40,
-    "x86-64-v4": 41,
-}
-_INSTEAD: Final[Mapping[str, str]] = {
-    "x86-64": "No recipe of qbuild makes one for it.",
-    "x86-64-v2": 'Build a recipe of your own with target.cpu = "x86-64".',
-    "x86-64-v3": "Take the bundle of the recipe `baseline` instead.",
-    "x86-64-v4": "Take the bundle of the recipe `avx2` instead, or `baseline`.",
-}
 
 
 def extra_files(recipe: Recipe) -> tuple[ExtraFile, ...]:
@@ -143,9 +128,8 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def _values(recipe: Recipe, name: str, profile: Launch, kind: str) -> dict[str, str]:
-    level = recipe.target.cpu
-    upto = LEVELS[: LEVELS.index(level) + 1]
-    flags = [flag for each in upto for flag in NEEDS[each]]
+    level = LEVELS[recipe.target.cpu]
+    flags = [flag for each in upto(recipe.target.cpu) for flag in LEVELS[each].flags]
     server = profile.tool == SERVER
     values = {
         "SUMMARY": _plain(profile.summary),
@@ -155,10 +139,10 @@ def _values(recipe: Recipe, name: str, profile: Launch, kind: str) -> dict[str, 
         "TOOL": profile.tool,
         "SERVER": {"ps1": "$true" if server else "$false"}.get(kind, "1" if server else "0"),
         "WEB_UI": "1" if server and recipe.web_ui else "0",
-        "CPU": level,
+        "CPU": recipe.target.cpu,
         "CPU_FLAGS": " ".join(flags),
-        "FEATURE": str(_FEATURE[level]),
-        "OTHER_RECIPE": _INSTEAD[level].replace("`", "'" if kind == "sh" else ""),
+        "FEATURE": str(level.windows),
+        "OTHER_RECIPE": level.instead.replace("`", "'" if kind == "sh" else ""),
         "GLIBC": recipe.target.glibc,
         "STARTS": " ".join(profile.starts),
         "CHECKED": " ".join(each.name for each in (*settings(profile), *offered(profile))),

@@ -5,45 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from qbuild.doctor.machine_facts import CpuFacts, Level
-
-LEVELS: Final[tuple[Level, ...]] = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-"""The System V ABI's micro-architecture levels, each of which includes the ones before it."""
-
-NEEDS: Final[dict[Level, tuple[str, ...]]] = {
-    "x86-64": (),
-    "x86-64-v2": ("cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"),
-    "x86-64-v3": ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"),
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-}
-"""What a level adds, in the spelling of Linux's /proc/cpuinfo (pni is SSE3, abm brings LZCNT)."""
+from qbuild.doctor.machine_facts import CpuFacts
+from qbuild.recipe.levels import LEVELS, NAMES, CpuLevel, upto
 
 
-def level_of_flags(flags: frozenset[str]) -> Level:
+def level_of_flags(flags: frozenset[str]) -> CpuLevel:
     """Return the highest level whose features are all there.
 
     Linux leaves AVX out of its list when the system (or a hypervisor) does not save its
     registers, so the list tells what may be used, not what the silicon has.
     """
-    level: Level = "x86-64"
-    for each in LEVELS[1:]:
-        if not flags.issuperset(NEEDS[each]):
+    level: CpuLevel = "x86-64"
+    for each in NAMES[1:]:
+        if not flags.issuperset(LEVELS[each].flags):
             break
         level = each
     return level
 
 
-def level_of(cpu: CpuFacts) -> Level | None:
+def level_of(cpu: CpuFacts) -> CpuLevel | None:
     """Return a processor's level: by its flags, else as it was written down."""
     return level_of_flags(frozenset(cpu.flags)) if cpu.flags else cpu.level
 
 
-def missing_for(cpu: CpuFacts, level: Level) -> tuple[str, ...]:
+def missing_for(cpu: CpuFacts, level: CpuLevel) -> tuple[str, ...]:
     """Return the features that a processor lacks for a level; nothing if its flags are unknown."""
     if not cpu.flags:
         return ()
-    upto = LEVELS[: LEVELS.index(level) + 1]
-    return tuple(flag for each in upto for flag in NEEDS[each] if flag not in cpu.flags)
+    needed = (flag for each in upto(level) for flag in LEVELS[each].flags)
+    return tuple(flag for flag in needed if flag not in cpu.flags)
 
 
 PROCESSOR_FEATURES: Final[Mapping[int, str]] = {

@@ -6,6 +6,7 @@ Pure: facts come in, the rules are data (``toolchain/data/detect.toml``).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,11 +15,12 @@ from typing import Any
 from qbuild import resources
 from qbuild.cuda import table
 from qbuild.cuda.arch import find_gpu
-from qbuild.doctor.checks_cuda import capability_of
-from qbuild.doctor.detect.levels import LEVELS, level_of, missing_for
-from qbuild.doctor.machine_facts import Facts, GpuFacts, Level
+from qbuild.doctor.detect.cards import capability_of, own_build, without_recipe
+from qbuild.doctor.detect.levels import level_of, missing_for
+from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError
 from qbuild.recipe.gpu import slug
+from qbuild.recipe.levels import NAMES, CpuLevel, upto
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Rule:
     """One row of the table; see its head for the meaning."""
 
     name: str
-    cpu: Level
+    cpu: CpuLevel
     why: str = ""
     offer: str = ""
     gpu: tuple[str, str] | None = None
@@ -163,11 +165,11 @@ def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
     )
 
 
-def _below(level: Level, other: Level) -> bool:
-    return LEVELS.index(level) < LEVELS.index(other)
+def _below(level: CpuLevel, other: CpuLevel) -> bool:
+    return NAMES.index(level) < NAMES.index(other)
 
 
-def _command(rule: Rule, usable: list[_Card], level: Level | None, target: str) -> str:
+def _command(rule: Rule, usable: list[_Card], level: CpuLevel | None, target: str) -> str:
     """Return the one command that builds for this machine: its GPUs and its processor."""
     numbers = _numbers(usable)
     words = ["qbuild", "--recipe", rule.name]
@@ -208,13 +210,12 @@ def _wrong_machine(facts: Facts, notes: _Notes) -> bool:
 
 
 def _nvidia(card: GpuFacts) -> bool:
-    return card.vendor == "nvidia" or (card.vendor is None and card.capability is not None)
+    """Return whether it is NVIDIA's: facts that a person wrote may say so by the name only."""
+    return card.vendor == "nvidia" or (card.vendor is None and capability_of(card) is not None)
 
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
     """Return whether a card can be used, and if not, why."""
-    from qbuild.doctor.checks_cuda import own_build, without_recipe
-
     text = capability_of(card)
     capability = None
     if match := re.fullmatch(r"([0-9]{1,2})\.([0-9])", text or ""):
@@ -277,7 +278,7 @@ def _older(driver: str | None, floor: str) -> bool:
         return False
 
 
-def _lack(facts: Facts, level: Level) -> str:
+def _lack(facts: Facts, level: CpuLevel) -> str:
     lacking = missing_for(facts.cpu, level) if facts.cpu else ()
     names = {"pni": "SSE3", "abm": "LZCNT", "cx16": "CMPXCHG16B", "lahf_lm": "LAHF"}
     shown = ", ".join(names.get(each, each.upper().replace("_", ".")) for each in lacking)
@@ -285,11 +286,16 @@ def _lack(facts: Facts, level: Level) -> str:
 
 
 def _explain(
-    chosen: Rule, facts: Facts, level: Level | None, usable: list[_Card], notes: _Notes
+    chosen: Rule, facts: Facts, level: CpuLevel | None, usable: list[_Card], notes: _Notes
 ) -> None:
     if chosen.gpu:
-        count = f"{len(usable)} cards: " if len(usable) > 1 else ""
-        notes.reasons.append(count + ", ".join(str(card) for card in usable))
+        kinds = Counter(str(card) for card in usable)
+        cards = f"{len(usable)} cards: " if len(usable) > 1 else ""
+        if len(kinds) > 1:
+            cards += ", ".join(f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
+        else:
+            cards += next(iter(kinds))
+        notes.reasons.append(cards)
     if facts.cpu and facts.cpu.model:
         cores = f", {facts.cpu.cores} cores" if facts.cpu.cores else ""
         notes.reasons.append(f"CPU {facts.cpu.model}{cores}: {level or 'level not known'}")
@@ -299,7 +305,9 @@ def _explain(
         notes.reasons.append("the CPU's level is not known, so the recipe that asks least is taken")
     notes.reasons.append(f"recipe {chosen.name}: {chosen.why}")
     if chosen.exact:
-        notes.reasons.append(f"GPU code for {', '.join(_numbers(usable))}: --cuda-arch")
+        numbers = _numbers(usable)
+        option = "--gpu" if len(numbers) == 1 else "--cuda-arch"
+        notes.reasons.append(f"GPU code for {', '.join(numbers)}: {option}")
     if level and _below(level, chosen.cpu):
         notes.reasons.append(
             f"CPU code for {level} in place of {chosen.cpu} ({_lack(facts, chosen.cpu)}): "
@@ -307,7 +315,7 @@ def _explain(
         )
 
 
-def _unused(level: Level | None, flags: frozenset[str]) -> Iterator[str]:
+def _unused(level: CpuLevel | None, flags: frozenset[str]) -> Iterator[str]:
     """Yield what the processor has and a recipe of one level leaves unused."""
     if level == "x86-64-v4":
         yield "AVX-512 is there: `--set target.cpu=x86-64-v4` uses it"
@@ -319,7 +327,7 @@ def _unused(level: Level | None, flags: frozenset[str]) -> Iterator[str]:
 
 def _hints(
     facts: Facts,
-    level: Level | None,
+    level: CpuLevel | None,
     cards: list[_Card],
     chosen: Rule | None,
     available: Collection[str],
@@ -348,7 +356,12 @@ def _hints(
         yield from _unused(level, flags)
     blas = _table()["openblas"]
     cores = facts.cpu.cores if facts.cpu and facts.cpu.cores else 0
-    if chosen and not chosen.gpu and level in ("x86-64-v3", "x86-64-v4") and cores >= blas["cores"]:
+    if (
+        chosen
+        and not chosen.gpu
+        and level not in (None, *upto("x86-64-v2"))
+        and cores >= blas["cores"]
+    ):
         once = "" if blas["name"] in available else " (once it exists)"
         yield f"recipe {blas['name']}{once}: {blas['offer']}"
     if facts.memory_gb and facts.memory_gb < 8:

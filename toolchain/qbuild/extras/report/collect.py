@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild import toml
 from qbuild.binary.zip_reader import ZipView, open_zip
-from qbuild.bundle.readme import PROCESSORS
 from qbuild.console import Reporter, Silent
 from qbuild.errors import ArchiveError
 from qbuild.extras.report import changes, contents, history
 from qbuild.extras.report.data import Fact, GpuCode, Patch, Report
 from qbuild.extras.report.speed import speed_beside
+from qbuild.recipe import toml
 from qbuild.recipe.isa import EXTENSIONS
+from qbuild.recipe.levels import LEVELS
 from qbuild.recipe.rebuild import recipe_words
 from qbuild.store import Store
 from qbuild.verify import papers
@@ -164,7 +164,7 @@ def _key_facts(
     facts.append(Fact(label="System", value=system, note=note))
     if manifest is not None:
         level = str(manifest.target["cpu"])
-        facts.append(Fact(label="Processor", value=level, note=_short(PROCESSORS.get(level, ""))))
+        facts.append(Fact(label="Processor", value=level, note=_short(_needs(level))))
         version = str(manifest.source.get("version") or manifest.version)
         count = sum(1 for _ in _patches(bundle))
         note = f"{count} patches" if count else "no patches"
@@ -181,6 +181,11 @@ def _key_facts(
         )
     )
     return tuple(facts)
+
+
+def _needs(level: str) -> str:
+    """Return which processors have a level; "" for what the manifest calls one and is none."""
+    return known.needs if (known := LEVELS.get(level)) else ""
 
 
 def _short(text: str) -> str:
@@ -203,7 +208,7 @@ def _cpu(bundle: Bundle) -> tuple[Fact, ...]:
         level = str(manifest.target["cpu"])
         extra = texts(manifest.target.get("isa"))
         value = level + (f" with {', '.join(extra)}" if extra else "")
-        facts.append(Fact(label="Promised level", value=value, note=PROCESSORS.get(level, "")))
+        facts.append(Fact(label="Promised level", value=value, note=_needs(level)))
     if options := dig(bundle.recipe, "build", "options"):
         shown = ", ".join(
             f"{name}={str(value).lower() if isinstance(value, bool) else value}"

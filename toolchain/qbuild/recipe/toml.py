@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from qbuild import bounds
@@ -39,15 +39,40 @@ def loads(text: str) -> dict[str, Any]:
     return data
 
 
-_TOKEN = re.compile(
-    r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'''  # texts over several lines
-    r"""|'{3}(?:[^']++|'(?!''))*+(?:'{3}|\Z)"""
-    r"""|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?"""  # texts in one line
-    r"|#[^\n]*+|[\[\]{}.=,\n]",
-    re.DOTALL,
-)
+_MARK = re.compile(r"""\"{3}|'{3}|["'#\[\]{}.=,\n]""")
+_ENDS = {
+    '"""': re.compile(r'\\.|"{3,5}', re.DOTALL),  # two quotes may stand before the last three
+    "'''": re.compile(r"'{3,5}"),
+    '"': re.compile(r'\\.|["\n]'),
+    "'": re.compile(r"['\n]"),
+    "#": re.compile(r"\n"),
+}
+"""What begins a text or a remark → where it ends, or what in it is stepped over.
+
+Plain patterns on purpose: possessive ones (`*+`) match wrongly in Python 3.11.2 (Debian 12).
+"""
+
 _MOST_DOTS = 16 * 1024
 """Dots outside of texts in a whole file: each may be a table of its own in memory."""
+
+
+def _marks(text: str) -> Iterator[tuple[str, int]]:
+    """Yield each bracket, dot, `=`, comma and line end outside of texts and remarks, and where."""
+    at = 0
+    while match := _MARK.search(text, at):
+        mark, at = match[0], match.end()
+        if mark in _ENDS:
+            at = _end(_ENDS[mark], text, at)
+        else:
+            yield mark, match.start()
+
+
+def _end(ends: re.Pattern[str], text: str, at: int) -> int:
+    """Return where a text ends that began before ``at``; the end of a line is not part of it."""
+    for found in ends.finditer(text, at):
+        if not found[0].startswith("\\"):
+            return found.start() if found[0] == "\n" else found.end()
+    return len(text)
 
 
 def _look_over(text: str) -> None:
@@ -57,18 +82,17 @@ def _look_over(text: str) -> None:
         tomllib.TOMLDecodeError: They are.
     """
     brackets = dots = every = 0
-    for match in _TOKEN.finditer(text):
-        mark = match[0]
+    for mark, at in _marks(text):
         if mark == ".":
             dots, every = dots + 1, every + 1
         elif mark in "=,\n":
             dots = 0
         elif mark in "[{":
             brackets, dots = brackets + 1, 0
-        elif mark in "]}":
+        else:
             brackets, dots = max(0, brackets - 1), 0
         if brackets > bounds.DEEPEST or dots > bounds.DEEPEST:
-            line = text.count("\n", 0, match.start()) + 1
+            line = text.count("\n", 0, at) + 1
             raise tomllib.TOMLDecodeError(f"it is nested too deeply (at line {line})")
         if every > _MOST_DOTS:
             raise tomllib.TOMLDecodeError("it holds far too many dotted keys")
