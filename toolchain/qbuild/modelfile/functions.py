@@ -1,4 +1,4 @@
-"""What llama.cpp's loader calls and did not write: functions of C++, and such as look at texts only.
+"""What llama.cpp's loader calls and did not write: functions of C++, and some that look at texts.
 
 A method's name is the function's, with ``_f_`` before it and ``_`` for ``::``; its arguments come
 as expressions, because some (an assertion's) are told as they are written.
