@@ -78,7 +78,7 @@ def generate(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The pages of docs/ as a site in build/site; a link that leads nowhere is an error."""
-    session.run("mkdocs", "build", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"}, external=True)
+    session.run("mkdocs", "build", env={"NO_MKDOCS_2_WARNING": "1"}, external=True)
 
 
 @nox.session

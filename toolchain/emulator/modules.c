@@ -260,9 +260,21 @@ int qe_run_kernel(const struct qe_launch * launch, const struct qe_options * opt
     return failed;
 }
 
-void qe_report(void) {
+static FILE * open_report(void) {
     const char * path = getenv("QBUILD_EMULATOR_REPORT");
-    FILE * file = path && *path ? fopen(path, "a") : NULL;
+    return path && *path ? fopen(path, "a") : NULL;
+}
+
+void qe_report_first(const struct qe_function * f) {
+    FILE * file = open_report();
+    if (file) {
+        fprintf(file, "%s\t%s\t0\t0\t0\t0\n", f->unit->name, f->name);
+        fclose(file);
+    }
+}
+
+void qe_report(void) {
+    FILE * file = open_report();
     if (file == NULL) {
         return;
     }

@@ -24,5 +24,7 @@ void   qe_register_function(void * module, const void * host, const char * name)
 struct qe_function * qe_function_of(const void * host);
 // The library's qe_run; NULL when no library could be loaded.
 int  qe_run_kernel(const struct qe_launch * launch, const struct qe_options * options);
-// Writes what ran to the file that QBUILD_EMULATOR_REPORT names.
+// Notes a kernel at its first launch: a program that is killed (a server, in Wine) writes no more.
+void qe_report_first(const struct qe_function * f);
+// Adds how often everything ran to the file that QBUILD_EMULATOR_REPORT names.
 void qe_report(void);

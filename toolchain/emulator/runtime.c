@@ -116,9 +116,21 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int * value, enum cudaDeviceAttr attri
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:*value = (int) d->shared_per_multiprocessor; break;
         case cudaDevAttrMaxThreadsPerMultiProcessor:     *value = d->threads_per_multiprocessor; break;
         case cudaDevAttrMaxRegistersPerBlock:            *value = 65536; break;
+        case cudaDevAttrMaxBlockDimX:
+        case cudaDevAttrMaxBlockDimY:                    *value = QE_MAX_THREADS; break;
+        case cudaDevAttrMaxBlockDimZ:                    *value = 64; break;
+        case cudaDevAttrMaxGridDimX:                     *value = 0x7fffffff; break; // CUB divides its work by it
+        case cudaDevAttrMaxGridDimY:
+        case cudaDevAttrMaxGridDimZ:                     *value = 65535; break;
         case cudaDevAttrClockRate:                       *value = d->clock_khz; break;
         case cudaDevAttrManagedMemory:                   *value = 1; break;
-        default:                                         *value = 0; break; // absent
+        case cudaDevAttrUnifiedAddressing:               *value = 1; break;
+        case cudaDevAttrCooperativeLaunch:               *value = 0; break; // absent, as graphs are
+        case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 0; break;
+        default:
+            // A wrong answer would show as wrong numbers far from here: CUB scanned nothing at all once.
+            fprintf(stderr, "emulated GPU: device attribute %d is not known\n", (int) attribute);
+            return result(cudaErrorInvalidValue);
     }
     return cudaSuccess;
 }
@@ -448,6 +460,16 @@ static const struct qe_options * options(void) {
     return &made;
 }
 
+// Launches are checked and counted, but nothing runs: shows which kernels a program would choose.
+static int dry(void) {
+    static int known = -1;
+    if (known < 0) {
+        const char * asked = getenv("QBUILD_EMULATOR_DRY");
+        known = asked && *asked == '1';
+    }
+    return known;
+}
+
 static cudaError_t refuse(const struct qe_function * f, cudaError_t error, const char * what, size_t has, size_t limit) {
     fprintf(stderr, "emulated GPU: kernel %s cannot be launched: %zu %s, the limit is %zu\n", f->name, has, what, limit);
     return result(error);
@@ -492,11 +514,14 @@ static cudaError_t run(const void * host, dim3 grid, dim3 block, void ** args, s
         .dynamic_shared = (uint32_t) shared, .device = (uint32_t) current,
     };
     if (options()->trace) {
-        fprintf(stderr, "emulated GPU: launch %s grid %u,%u,%u block %u,%u,%u shared %zu\n", f->name, grid.x, grid.y,
-                grid.z, block.x, block.y, block.z, shared);
+        fprintf(stderr, "emulated GPU: launch %s %s grid %u,%u,%u block %u,%u,%u shared %zu\n", f->unit->name, f->name,
+                grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
     }
     double start = qe_seconds();
-    int failed = qe_run_kernel(&launch, options());
+    int failed = dry() ? 0 : qe_run_kernel(&launch, options());
+    if (f->launches == 0 && !failed) {
+        qe_report_first(f);
+    }
     f->seconds += qe_seconds() - start;
     f->launches++;
     f->blocks += (uint64_t) grid.x * grid.y * grid.z;

@@ -1,1 +1,5 @@
-"""Reads PE, ELF and fat binaries: pure data, read-only, nothing is ever executed."""
+"""Reads PE, ELF and fat binaries, reads and writes zips: pure data, nothing is ever executed.
+
+Belongs here: what a file of a format says. Not: whether that is right (``verify``) or belongs
+into a bundle (``bundle``).
+"""

@@ -87,7 +87,7 @@ def _machine(facts: Facts) -> dict[str, object]:
 
 
 def _render_card(card: GpuFacts) -> str:
-    from qbuild.doctor.checks_cuda import capability_of
+    from qbuild.doctor.detect.cards import capability_of
 
     capability = capability_of(card)
     parts = [

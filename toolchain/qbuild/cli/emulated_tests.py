@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import subprocess
+import collections
+import hashlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import gpus, report
+from qbuild.emulator import backend_ops, cases, gpus
+from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
-_CASE = re.compile(r"^\s{2}(\w+)\((.*)\): (.*)$")
+_FOLDER: Final = "emulated-tests"
+_HEADER: Final = Path("tree", "ggml", "include", "ggml.h")
+_SHOWN: Final = 8
 
 
 def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     """Make kernels and test program, run the cases, print what came out.
 
     Raises:
-        UsageError: The recipe's target is not this system's.
+        UsageError: The recipe's target is not this system's, or the cases cannot be read.
         CompileError: A case failed.
     """
     from qbuild.steps import emulator
@@ -34,6 +36,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     args.overrides = [*args.overrides, "build.ui=false"]
     gpu = gpus.find(args.emulate)
+    chosen = _chosen(args)
     recipe = load(args)
     if recipe.target.os != host.system():
         raise UsageError(
@@ -51,114 +54,162 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         return Builder(plan, home, reporter, build_options(args))
 
     with home.in_use():
-        kernels = emulator.kernels(builder(device_code=True), checks=args.check)
+        with_code = builder(device_code=True)
+        kernels = emulator.kernels(with_code, checks=args.check)
         programs = emulator.tests(builder(device_code=False))
+        header = (with_code.result("patch").path / _HEADER).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
-            folder = Path(name)
+            folder = Path(args.prepare or name).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
             emulator.put_together(folder, kernels.path / "files", programs.path / "bin")
-            result = _run(args, folder, gpu, reporter)
-    ran = report.read(result["report"])
-    covered, every = emulator.coverage(kernels, [(row.unit, row.kernel) for row in ran])
-    told = ("cases", "failed", "not_supported", "seconds")
-    summary = {
-        "gpu": gpu.name,
-        "emulated": True,
-        "validated": False,
-        "kernels_ran": covered,
-        "kernels": every,
+            if args.prepare:
+                print(folder / "test-backend-ops")
+                return 0
+            place = Path(args.dist).absolute() / _FOLDER
+            what = [kernels.key, programs.key, gpu.name, str(args.shuffle)]
+            id = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+            program = Program(
+                path=folder / "test-backend-ops",
+                env=gpus.environment([gpu]) | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)},
+                log=place / f"{id}.log",
+                state=place / f"{id}.jsonl",
+            )
+            outcome = _run(args, program, chosen, cases.numbers_in(header), reporter)
+    units: Mapping[str, Sequence[str]] = kernels.facts["units"]
+    summary = summarise(outcome, units, gpu.name) | {
         "shuffle": args.shuffle,
         "checked": args.check,
-        "findings": result["findings"],
-        **{key: result[key] for key in told},
+        "log": str(program.log),
     }
     if args.json:
         print_json(summary)
     else:
         _tell(summary)
-    _check_all_right(result, gpu.name)
+    _check_all_right(outcome, gpu.name, program)
     return 0
 
 
-def _check_all_right(result: Mapping[str, Any], gpu: str) -> None:
-    """Check that cases ran and that each was right.
-
-    Raises:
-        CompileError: None ran, or one is wrong.
-    """
-    if not result["cases"]:
-        raise CompileError(
-            f"no case ran on the emulated {gpu}",
-            where=f"full log: {result['log']}",
-            fix="check --ops and --params; the log says whether the CUDA backend was loaded",
-        )
-    if result["failed"] or result["status"]:
-        first = result["failed"][0] if result["failed"] else f"exit code {result['status']}"
-        raise CompileError(
-            f"test-backend-ops on the emulated {gpu}: {len(result['failed'])} cases are "
-            f"wrong, first {first}",
-            where=f"full log: {result['log']}",
-        )
-
-
-def _tell(summary: Mapping[str, Any]) -> None:
-    print(
-        f"emulated {summary['gpu']}: {summary['cases']} cases, {len(summary['failed'])} wrong, "
-        f"{summary['not_supported']} not supported; {summary['kernels_ran']} of "
-        f"{summary['kernels']} kernels ran, {summary['seconds']:.0f} s"
-    )
-    for finding in summary["findings"]:
-        print(f"  {finding}")
+def _chosen(args: argparse.Namespace) -> cases.Selection | None:
+    """Return the cases to run, or nothing where options of test-backend-ops choose them."""
+    if args.cases:
+        path = Path(args.cases)
+        try:
+            return cases.parse(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the cases cannot be read: {error}", where=str(path)) from error
+    return None if args.ops or args.params else cases.selection()
 
 
 def _run(
-    args: argparse.Namespace, folder: Path, gpu: gpus.Gpu, reporter: Reporter
-) -> Mapping[str, Any]:
-    command = [str(folder / "test-backend-ops"), "test", "-b", "CUDA0"]
-    for option, value in (("-o", args.ops), ("-p", args.params), ("--test-file", args.cases)):
-        if value:
-            command += [option, str(Path(value).absolute()) if option == "--test-file" else value]
-    log = Path(args.dist).absolute() / "emulated-tests.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    written = folder / "report.tsv"
-    env = {
-        **os.environ,
-        **gpus.environment([gpu]),
-        "QBUILD_EMULATOR_REPORT": str(written),
-        "QBUILD_EMULATOR_SHUFFLE": str(args.shuffle),
-    }
-    failed: list[str] = []
-    findings: list[str] = []
-    cases = absent = 0
-    started = time.monotonic()
-    with log.open("w", encoding="utf-8") as out, reporter.task("test-backend-ops") as task:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, text=True,
-            errors="replace", cwd=folder,
-        )  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            out.write(line)
-            if line.startswith("emulated GPU: "):
-                findings.append(line.removeprefix("emulated GPU: ").strip())
-            match = _CASE.match(re.sub(r"\x1b\[[0-9;]*m", "", line))
-            if match is None:
-                continue
-            if "not supported" in match[3]:
-                absent += 1
-            else:
-                cases += 1
-                if "OK" not in match[3]:
-                    failed.append(f"{match[1]}({match[2]})")
-            task.update(done=cases, note=match[1])
-        status = process.wait()
-    text = written.read_text(encoding="utf-8") if written.exists() else ""
+    args: argparse.Namespace,
+    program: Program,
+    chosen: cases.Selection | None,
+    numbers: Mapping[str, Mapping[str, int]],
+    reporter: Reporter,
+) -> Outcome:
+    total = len(chosen.named) + len(chosen.own) if chosen else None
+    with reporter.task("test-backend-ops", total=total) as task:
+
+        def progress(done: int, op: str) -> None:
+            task.update(done=done, note=op)
+
+        if chosen is None:
+            options = [
+                word
+                for option, value in (("-o", args.ops), ("-p", args.params))
+                if value
+                for word in (option, value)
+            ]
+            return backend_ops.run_options(program, options, progress)
+        if args.again:
+            program.state.unlink(missing_ok=True)
+        until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
+        return backend_ops.run_selection(program, chosen, numbers, until=until, progress=progress)
+
+
+def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) -> dict[str, Any]:
+    """Return what a run showed, for people and machines.
+
+    Args:
+        outcome: The run.
+        units: Unit → kernels of the library that ran.
+        gpu: Its name.
+    """
+    every = {(unit, name) for unit, names in units.items() for name in names}
+    ran = every & outcome.ran.keys()
+    out_of_reach = cases.unreached(every)
+    left = every - ran - out_of_reach.keys()
     return {
-        "cases": cases,
-        "failed": failed,
-        "findings": list(dict.fromkeys(findings)),
-        "not_supported": absent,
-        "status": status,
-        "report": text,
-        "log": str(log),
-        "seconds": time.monotonic() - started,
+        "gpu": gpu,
+        "emulated": True,
+        "validated": False,
+        "complete": outcome.complete,
+        "cases": outcome.count(backend_ops.RIGHT) + len(outcome.failed),
+        "failed": [{"case": each.case, "said": each.said} for each in outcome.failed],
+        "not_supported": outcome.count(backend_ops.ABSENT),
+        "kernels": len(every),
+        "kernels_ran": len(ran),
+        "kernels_out_of_reach": len(out_of_reach.keys() - ran),
+        "out_of_reach": dict(collections.Counter(out_of_reach.values())),
+        "wrongly_out_of_reach": sorted(name for _, name in ran & out_of_reach.keys()),
+        "not_run": {
+            unit: sorted(name for other, name in left if other == unit)
+            for unit in sorted({unit for unit, _ in left})
+        },
+        "units": {
+            unit: [sum(at == unit for at, _ in ran), len(names)] for unit, names in units.items()
+        },
+        "findings": outcome.findings,
+        "seconds": round(outcome.seconds, 1),
     }
+
+
+def _tell(summary: Mapping[str, Any]) -> None:
+    reachable = summary["kernels"] - summary["kernels_out_of_reach"]
+    print(
+        f"emulated {summary['gpu']}: {summary['cases']} cases, {len(summary['failed'])} wrong, "
+        f"{summary['not_supported']} not supported; {summary['seconds']:.0f} s"
+    )
+    print(
+        f"  {summary['kernels_ran']} of {summary['kernels']} kernels ran: "
+        f"{100 * summary['kernels_ran'] / max(1, reachable):.1f} % of the {reachable} "
+        "that this GPU can reach"
+    )
+    for why, count in sorted(summary["out_of_reach"].items(), key=lambda each: -each[1]):
+        print(f"  {count:5} out of reach: {why}")
+    for unit, names in summary["not_run"].items():
+        print(f"  {len(names):5} of {unit} did not run")
+    for name in summary["wrongly_out_of_reach"]:
+        print(f"  ran although a rule says that it cannot: {name}")
+    for each in summary["failed"][:_SHOWN]:
+        print(f"  WRONG {each['case']}: {each['said']}")
+    for finding in summary["findings"][:_SHOWN]:
+        print(f"  {finding}")
+    print("  emulated, never validated: nothing is said of ptxas' code, the driver or speed")
+
+
+def _check_all_right(outcome: Outcome, gpu: str, program: Program) -> None:
+    """Check that cases ran and that each was right.
+
+    Raises:
+        CompileError: None ran, one is wrong, or there was no time for all of them.
+    """
+    where = f"full log: {program.log}"
+    if not outcome.results:
+        raise CompileError(
+            f"no case ran on the emulated {gpu}",
+            where=where,
+            fix="check --ops and --params; the log says whether the CUDA backend was loaded",
+        )
+    if outcome.failed:
+        raise CompileError(
+            f"test-backend-ops on the emulated {gpu}: {len(outcome.failed)} cases are "
+            f"wrong, first {outcome.failed[0].case}",
+            where=where,
+        )
+    if not outcome.complete:
+        raise CompileError(
+            f"{len(outcome.results)} cases have run; there was no time for the others",
+            where=str(program.state),
+            fix="run the same command again: it goes on there",
+        )

@@ -54,7 +54,21 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--params", metavar="REGEX", help="only cases whose parameters match, e.g. type_a=q4_0"
     )
     emulated.add_argument(
-        "--cases", metavar="FILE", help="the cases of this file (test-backend-ops --test-file)"
+        "--cases",
+        metavar="FILE",
+        help="the cases of this file instead of the committed selection (emulated-cases.txt)",
+    )
+    emulated.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="begin no further cases after so long; the same command goes on where it stopped",
+    )
+    emulated.add_argument(
+        "--prepare", metavar="FOLDER", help="put programs and kernels there, and run nothing"
+    )
+    emulated.add_argument(
+        "--again", action="store_true", help="run cases again that have a result already"
     )
     emulated.add_argument(
         "--check",

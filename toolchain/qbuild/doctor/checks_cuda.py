@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from qbuild import resources
 from qbuild.cuda import table
 from qbuild.cuda.arch import architectures, coverage, find_gpu, parse_arch
 from qbuild.cuda.table import minor
+from qbuild.doctor.detect.cards import (
+    capability_of,
+    gpu_recipes,
+    number_of,
+    own_build,
+    without_recipe,
+)
 from qbuild.doctor.findings import Hit
-from qbuild.doctor.machine_facts import Facts, GpuFacts
+from qbuild.doctor.machine_facts import Facts
 from qbuild.errors import QbuildError
 
 
@@ -126,18 +132,6 @@ def cuda_folder(facts: Facts) -> Iterator[Hit]:
         yield Hit(id="cuda-path-spelling", found=f"CUDA lies in {folder}, with a blank in its name")
 
 
-def capability_of(card: GpuFacts) -> str | None:
-    """Return a card's compute capability: as the driver told it, else by its name."""
-    if card.capability:
-        return card.capability
-    if not card.name:
-        return None
-    try:
-        return str(find_gpu(card.name).capability)
-    except QbuildError:
-        return None
-
-
 def kernels_for_card(facts: Facts) -> Iterator[Hit]:
     """A bundle must have machine code or PTX for the card."""
     held = [f"{each}-real" for each in facts.bundle_cubins]
@@ -171,43 +165,6 @@ def kernels_for_card(facts: Facts) -> Iterator[Hit]:
             return
 
 
-def _gpu_recipes() -> dict[str, str]:
-    """Return the recipes with GPU code: name → lowest compute capability it has code for."""
-    rows = resources.read_table("detect.toml")["recipe"]
-    return {row["name"]: row["gpu"][0] for row in rows if "gpu" in row and "exact" not in row}
-
-
-def _number(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor)
-
-
-def without_recipe(cards: Iterable[GpuFacts]) -> tuple[GpuFacts, str] | None:
-    """Return the NVIDIA card that is older than every recipe's code, and what it is; or nothing.
-
-    A card that some recipe has code for makes the others unimportant.
-    """
-    lowest = min(_number(each) for each in _gpu_recipes().values())
-    known = [
-        (card, capability)
-        for card in cards
-        if card.vendor in (None, "nvidia") and (capability := capability_of(card))
-    ]
-    known = [each for each in known if re.fullmatch(r"\d{1,2}\.\d", each[1])]
-    if not known or any(_number(capability) >= lowest for _, capability in known):
-        return None
-    return known[0]
-
-
-def own_build(capability: str, system: str | None) -> str:
-    """Return the command that builds for a GPU that no recipe has code for; empty: none can."""
-    number = capability.replace(".", "")
-    if int(number) < resources.read_table("cuda.toml")["clang-cuda"]["oldest-arch"]:
-        return ""
-    target = " --os windows" if system == "windows" else " --os linux" if system else ""
-    return f"qbuild --recipe gtx1060 --cuda-arch {number}{target}"
-
-
 def gpu_without_recipe(facts: Facts) -> Iterator[Hit]:
     """A card that is older than every recipe's code: no driver helps."""
     found = without_recipe(facts.cards())
@@ -215,7 +172,7 @@ def gpu_without_recipe(facts: Facts) -> Iterator[Hit]:
         return  # another check speaks about that bundle, or somebody builds for the card
     card, capability = found
     command = own_build(capability, facts.os)
-    lowest = min(_gpu_recipes().values(), key=_number)
+    lowest = min(gpu_recipes().values(), key=number_of)
     yield Hit(
         id="gpu-without-recipe",
         found=f"{card.name or 'the GPU'} is of compute capability {capability}, and no recipe has "
@@ -232,7 +189,7 @@ def gpu_in_wsl(facts: Facts) -> Iterator[Hit]:
     wanted = (
         facts.cuda_version
         or facts.toolchain in ("nvcc", "clang-cuda")
-        or facts.recipe in _gpu_recipes()
+        or facts.recipe in gpu_recipes()
     )
     if facts.is_wsl and facts.gpus == () and wanted:
         yield Hit(

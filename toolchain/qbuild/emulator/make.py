@@ -135,11 +135,13 @@ def runtime_commands(kit: Kit, folder: Path, scratch: Path) -> list[list[str]]:
         folder: Where the libraries go.
         scratch: Where objects may be put.
     """
-    libraries = (
+    libraries = [
         (RUNTIME, ("runtime", "modules", "device"), "cudart.map"),
-        (CUBLAS, ("cublas",), "cublas.map"),
         (DRIVER, ("driver",), ""),
-    )
+    ]
+    if (kit.headers / "cublas_v2.h").is_file():
+        # A recipe with BLAS kernels of its own asks for no cuBLAS, and has no headers of it.
+        libraries.append((CUBLAS, ("cublas",), "cublas.map"))
     commands: list[list[str]] = []
     for names, parts, nodes in libraries:
         name = names[kit.target]

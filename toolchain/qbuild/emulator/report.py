@@ -13,7 +13,7 @@ class Ran:
     Args:
         unit: Its compiled unit.
         kernel: Its mangled name.
-        launches: How often it was launched.
+        launches: How often it was launched; 0 when the program was ended before it could say.
         blocks: Blocks of all launches.
         threads: Threads of all launches.
         seconds: Time on the CPU, which says nothing about a GPU.

@@ -8,7 +8,7 @@ from typing import Final
 
 from qbuild import resources
 from qbuild.cuda.arch import coverage, find_gpu, parse_arch
-from qbuild.doctor.checks_cuda import capability_of
+from qbuild.doctor.detect.cards import capability_of
 from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError, UsageError
 from qbuild.modelfile.memory import GIB

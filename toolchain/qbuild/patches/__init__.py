@@ -1,5 +1,8 @@
 """Patch series: load, lint, apply, watch for drift, carry over.
 
+Belongs here: everything about patches to llama.cpp, on trees of git objects. Not: fetching what
+they apply to (``source``), and when it is done (``steps/patch.py``).
+
 Names are imported when first used: a plan only loads series, and needs neither git nor lints.
 """
 

@@ -15,10 +15,12 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qbuild import host
 from qbuild.binary import cubin, fatbin
 from qbuild.emulator import make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
@@ -40,6 +42,9 @@ UNIT: Final = "emulated-unit"
 KERNELS: Final = "emulated-kernels"
 TESTS: Final = "emulated-tests"
 INDEX: Final = "emulated-zip"
+
+_MAKERS: Final = ("checked", "layout", "make", "retarget", "table")
+"""The modules of the emulator's room that decide what is made; the others only run it."""
 
 _DROPPED: Final = ("-MT", "-MF", "-o")
 _LEFT_OUT: Final = "no-tensor-cores"
@@ -80,7 +85,8 @@ def code_digest() -> str:
     """Return one sha256 over everything of ours that makes kernels run: C, table, rewriting."""
     package = Path(retarget.__file__).parent
     own = [path for path in sorted(make.sources().iterdir()) if path.suffix in (".c", ".h", ".map")]
-    return digest_of_files([*own, data_dir() / TABLE_FILE, *sorted(package.glob("*.py"))])
+    modules = [package / f"{name}.py" for name in _MAKERS]
+    return digest_of_files([*own, data_dir() / TABLE_FILE, *modules])
 
 
 def kernels_step(plan: Plan, *, checks: bool = False) -> Step:
@@ -159,12 +165,22 @@ def _make_kernels(builder: Builder, dest: Path, checks: bool) -> Mapping[str, An
     with _configured(builder) as work:
         units = read_units(work.folder, work.tools["ninja"])
         source = _source_digest(work.folder / "src")
-        with builder.reporter.task("emulated kernels", total=len(units)) as task:
-            for done, unit in enumerate(units):
-                task.update(done=done, note=unit.name)
-                made[unit.name] = _unit(builder, kit, unit, work, source, checks)
-            task.update(done=len(units))
-    names = [name for name in made if made[name].facts["kernels"]]
+        jobs = builder.options.jobs or host.default_jobs()
+        with (
+            builder.reporter.task("emulated kernels", total=len(units)) as task,
+            ThreadPoolExecutor(max_workers=jobs) as pool,
+        ):
+            begun = {
+                pool.submit(_unit, builder, kit, unit, work, source, checks): unit.name
+                for unit in units
+            }
+            try:
+                for future in as_completed(begun):
+                    made[begun[future]] = future.result()
+                    task.update(done=len(made), note=begun[future])
+            finally:
+                pool.shutdown(cancel_futures=True)  # after a failure: no further units
+    names = [unit.name for unit in units if made[unit.name].facts["kernels"]]
     (scratch / "units.h").write_text(make.units_header(names), encoding="ascii")
     library = files / make.KERNELS[kit.target]
     objects = [made[name].path / "unit.o" for name in names]
@@ -270,7 +286,7 @@ def _unit(
 def _make_ir(unit: Unit, work: Work, dest: Path) -> Mapping[str, Any]:
     out = dest / "unit.ll"
     command = [*unit.command, "--cuda-device-only", "-emit-llvm", "-S", "-o", str(out)]
-    log = work.folder / "device-ir.log"
+    log = work.folder / f"device-ir-{unit.name}.log"
     lines: list[str] = []
     folder = work.folder / "build"
     status = run_logged(command, cwd=folder, env=work.env, log=log, on_line=lines.append)

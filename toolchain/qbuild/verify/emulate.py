@@ -8,9 +8,11 @@ is fetched and nothing is compiled here.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from qbuild import host
 from qbuild.binary.fatbin import container_digests
 from qbuild.binary.zip_reader import open_zip
 from qbuild.console import Reporter
-from qbuild.emulator import gpus, make, report
+from qbuild.emulator import cases, gpus, make, report
 from qbuild.emulator.gpus import Gpu
 from qbuild.errors import VerifyError
 from qbuild.store import Entry, Store
@@ -46,11 +48,21 @@ class Setting:
 
     Args:
         name: For the check's id.
-        flags: Its options, given on both backends.
+        flags: Its options, given on both backends but for those that place a model on devices.
     """
 
     name: str
     flags: tuple[str, ...]
+
+    @property
+    def on_cpu(self) -> tuple[str, ...]:
+        """The options of the run on the CPU alone."""
+        left = list(self.flags)
+        for flag, values in (("-sm", 1), ("--cpu-moe", 0)):
+            if flag in left:
+                at = left.index(flag)
+                del left[at : at + 1 + values]
+        return tuple(left)
 
 
 SETTINGS: Final = (
@@ -59,6 +71,8 @@ SETTINGS: Final = (
     Setting(name="q8_0", flags=("-fa", "on", "-ctk", "q8_0", "-ctv", "q8_0")),
     Setting(name="q4_0", flags=("-fa", "on", "-ctk", "q4_0", "-ctv", "q4_0")),
 )
+EXPERTS_ON_CPU: Final = Setting(name="experts-on-cpu", flags=("-fa", "on", "--cpu-moe"))
+DRAFTS: Final = Setting(name="drafts", flags=("-fa", "on", "--spec-type", "draft-mtp"))
 TWO_DEVICES: Final = (
     Setting(name="split-layer", flags=("-fa", "on", "-sm", "layer")),
     Setting(name="split-row", flags=("-fa", "on", "-sm", "row")),
@@ -86,6 +100,21 @@ def emulate_zip(
         VerifyError: The sandbox or Wine does not work.
         ArchiveError: The zip is damaged.
     """
+    with prepared(path, devices, home=home, reporter=reporter) as session:
+        if isinstance(session, Check):
+            return (session,)
+        return (session.known, *session.checks(models), session.coverage())
+
+
+@contextlib.contextmanager
+def prepared(
+    path: Path, devices: Sequence[Gpu], *, home: Store, reporter: Reporter
+) -> Iterator[Session | Check]:
+    """Unpack a zip and put the emulated GPU beside its programs.
+
+    Gives a session that runs them or, when something is missing, the check that says what.
+    The arguments and errors are those of :func:`emulate_zip`.
+    """
     title = "its kernels are prepared for the emulated GPU"
     with open_zip(path) as view, scratch_folder() as scratch:
         total = sum(view.member(name).size for name in view.names)
@@ -95,17 +124,15 @@ def emulate_zip(
         system = bundle.target_os
         library = next(iter(sorted(unpacked.root.rglob(_BACKEND.get(system, "?")))), None)
         if library is None:
-            return (not_run(f"{_ID}.kernels", title, "this bundle has no CUDA backend"),)
-        digests = container_digests(library.read_bytes())
-        found = find_kernels(home, digests)
+            yield not_run(f"{_ID}.kernels", title, "this bundle has no CUDA backend")
+            return
+        found = find_kernels(home, container_digests(library.read_bytes()))
         if found is None:
             recipe = bundle.manifest.recipe if bundle.manifest else "RECIPE"
             command = f"qbuild build {recipe} --os {system} --emulator"
-            return (not_run(f"{_ID}.kernels", title, f"not in the store; make them: {command}"),)
+            yield not_run(f"{_ID}.kernels", title, f"not in the store; make them: {command}")
+            return
         index, kernels = found
-        count = sum(len(names) for names in index.facts["units"].values())
-        held = f"{len(index.facts['fat_binaries'])} fat binaries, {count} kernels"
-        known = passed(f"{_ID}.kernels", title, held)
         put_runtime(library.parent, index, kernels)
         plan = plan_for(
             target_os=system,
@@ -119,10 +146,11 @@ def emulate_zip(
         runner = next((each for each in plan.runners if each.id in ("native", "wine")), None)
         if runner is None:
             why = plan.missing[0].details if plan.missing else ()
-            return (known, not_run(f"{_ID}.run", "runs on the emulated GPU", *why))
-        ran = _Run(unpacked.root, scratch, system, runner, devices, reporter)
-        ran.install_driver(kernels)
-        return (known, *ran.checks(models), ran.coverage(count))
+            yield not_run(f"{_ID}.run", "runs on the emulated GPU", *why)
+            return
+        session = Session(unpacked.root, scratch, system, runner, devices, index, reporter)
+        session.install_driver(kernels)
+        yield session
 
 
 def find_kernels(home: Store, digests: Sequence[str]) -> tuple[Entry, Entry] | None:
@@ -155,8 +183,8 @@ def put_runtime(folder: Path, index: Entry, kernels: Entry) -> None:
                 shutil.copyfile(path, folder / path.name)
 
 
-class _Run:
-    """One unpacked bundle and how it is started."""
+class Session:
+    """One unpacked bundle beside the emulated GPU, and how its programs are started."""
 
     def __init__(
         self,
@@ -165,9 +193,12 @@ class _Run:
         system: str,
         runner: Runner,
         devices: Sequence[Gpu],
+        index: Entry,
         reporter: Reporter,
     ) -> None:
         self.report = scratch / "emulated.tsv"
+        self.units: Mapping[str, Sequence[str]] = index.facts["units"]
+        self.held = len(index.facts["fat_binaries"])
         self.devices = devices
         self.reporter = reporter
         self.system = system
@@ -194,19 +225,27 @@ class _Run:
         target.unlink(missing_ok=True)
         shutil.copyfile(kernels.path / "files" / make.DRIVER["windows"], target)
 
+    @property
+    def known(self) -> Check:
+        """The check that every fat binary of the bundle has its kernels here."""
+        count = sum(len(names) for names in self.units.values())
+        title = "its kernels are prepared for the emulated GPU"
+        return passed(f"{_ID}.kernels", title, f"{self.held} fat binaries, {count} kernels")
+
     def checks(self, models: Sequence[Path]) -> Iterator[Check]:
-        """Run everything."""
-        yield self._lists()
+        """List the devices, then compare tokens of every model in every setting."""
+        yield self.lists()
         settings = [*SETTINGS, *(TWO_DEVICES if len(self.devices) > 1 else ())]
         every = [(self.programs.model, "\n", setting) for setting in settings]
         every += [(model, _PROMPT, setting) for model in models for setting in settings]
         with self.reporter.task("emulated GPU", total=len(every)) as task:
             for done, (model, prompt, setting) in enumerate(every):
                 task.update(done=done, note=f"{model.name} {setting.name}")
-                yield self._tokens(model, prompt, setting)
+                yield self.compare(model, prompt, setting)
             task.update(done=len(every))
 
-    def _lists(self) -> Check:
+    def lists(self) -> Check:
+        """Check that the bundle's program lists the emulated devices."""
         started = time.monotonic()
         program = self.programs.find("llama-cli") or self.programs.find("llama-server")
         title = "lists the emulated GPU"
@@ -222,21 +261,31 @@ class _Run:
         seconds = time.monotonic() - started
         return judge(f"{_ID}.devices", title, problems, *lines, seconds=seconds)
 
-    def _tokens(self, model: Path, prompt: str, setting: Setting) -> Check:
+    def compare(self, model: Path, prompt: str, setting: Setting) -> Check:
+        """Compare what a model says on the emulated GPU and on the CPU, in one setting."""
         started = time.monotonic()
         id = f"{_ID}.{model.stem}.{setting.name}"
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
-            cpu = self._ask(model, prompt, (*setting.flags[:6], "--device", "none"))
+            cpu = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"))
+            before = self._reported()
             gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"))
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
+        kernels = len(report.read(self._reported()[len(before) :]))
         both = tokens.compare(cpu, gpu)
+        problems = [both.problem] if both.problem else []
+        if not kernels:
+            problems.append("no kernel ran: the program did not use the emulated GPU")
         seen = (
-            f"{both.equal} of {both.total} tokens equal, log-probabilities within {both.error:.2g}"
+            f"{both.equal} of {both.total} tokens equal, log-probabilities within "
+            f"{both.error:.2g}, {kernels} kernels"
         )
         seconds = time.monotonic() - started
-        return judge(id, title, [both.problem] if both.problem else [], seen, seconds=seconds)
+        return judge(id, title, problems, seen, seconds=seconds)
+
+    def _reported(self) -> str:
+        return self.report.read_text(encoding="utf-8") if self.report.exists() else ""
 
     def _ask(self, model: Path, prompt: str, flags: Sequence[str]) -> tuple[tokens.Token, ...]:
         program = self.programs.find("llama-server")
@@ -247,6 +296,7 @@ class _Run:
             "n_predict": _TOKENS,
             "temperature": 0,
             "n_probs": 5,
+            "ignore_eos": True,  # noise may end at once, and would compare two tokens
             "cache_prompt": False,
         }
         order = {
@@ -265,26 +315,26 @@ class _Run:
             raise VerifyError(f"{program.name} {ran.how()}")
         return _answer(program.name, ran.stdout, ran.stderr)
 
-    def coverage(self, every: int) -> Check:
+    def coverage(self) -> Check:
         """Say how many kernels ran, and what that does not prove."""
         title = "kernels that ran, emulated"
-        text = self.report.read_text(encoding="utf-8") if self.report.exists() else ""
-        ran = report.read(text)
+        every = {(unit, name) for unit, names in self.units.items() for name in names}
+        ran = every & {(row.unit, row.kernel) for row in report.read(self._reported())}
         if not ran:
             return not_run(f"{_ID}.coverage", title, "no kernel ran")
         names = " + ".join(gpu.name for gpu in self.devices)
+        out_of_reach = len(cases.unreached(every).keys() - ran)
         return passed(
             f"{_ID}.coverage",
             title,
-            f"{len(ran)} of {every} kernels on {names}, against the bundle's own CPU backend",
+            f"{len(ran)} of {len(every)} kernels on {names}, against the bundle's own CPU backend; "
+            f"{out_of_reach} cannot be reached on this GPU",
             "emulated, not validated: nothing is said of ptxas' machine code, NVPTX code "
             "generation, the driver or speed",
         )
 
 
 def _answer(program: str, stdout: str, stderr: str) -> tuple[tokens.Token, ...]:
-    import json
-
     try:
         result = json.loads(stdout)
         problem = result["problem"]

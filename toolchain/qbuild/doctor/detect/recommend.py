@@ -15,7 +15,7 @@ from typing import Any
 from qbuild import resources
 from qbuild.cuda import table
 from qbuild.cuda.arch import find_gpu
-from qbuild.doctor.checks_cuda import capability_of
+from qbuild.doctor.detect.cards import capability_of, own_build, without_recipe
 from qbuild.doctor.detect.levels import level_of, missing_for
 from qbuild.doctor.machine_facts import Facts, GpuFacts
 from qbuild.errors import QbuildError
@@ -216,8 +216,6 @@ def _nvidia(card: GpuFacts) -> bool:
 
 def _judge(card: GpuFacts, facts: Facts) -> _Card:
     """Return whether a card can be used, and if not, why."""
-    from qbuild.doctor.checks_cuda import own_build, without_recipe
-
     text = capability_of(card)
     capability = None
     if match := re.fullmatch(r"([0-9]{1,2})\.([0-9])", text or ""):

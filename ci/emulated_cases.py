@@ -1,0 +1,263 @@
+"""Choose the cases that the emulated GPU runs: few and small, but every kernel that can be reached.
+
+    python ci/emulated_cases.py FOLDER --known FILE.json      (again and again: it goes on)
+    python ci/emulated_cases.py FOLDER --known FILE.json --write
+
+FOLDER holds test-backend-ops beside the emulated GPU (`qbuild test gtx1060 --os linux --emulate
+--prepare FOLDER`). Cases are asked for in a dry run: the host code chooses and launches, the
+emulated GPU checks the launch and notes it, and runs nothing. FILE keeps what each case launches.
+--write then chooses, for every kernel and for every operation with each combination of types, the
+case that costs least, and writes toolchain/data/emulated-cases.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from qbuild import resources
+from qbuild.emulator import cases, gpus
+
+SECONDS = 600
+"""Time for one process; what has a result by then is kept."""
+
+# Operations that upstream's test makes thousands of cases of, or large ones: a part is asked for.
+PARTS = {
+    "FLASH_ATTN_EXT": r"kv=113,nb=1,|kv=512,nb=1,mask=1,sinks=1",
+    "CONV_2D": r"ne_input=\[[12],1,1,[12]\]",
+    "MUL_MAT": r"k=(1|64|128),|bs=\[[23],[23]\],nr=\[1,1\]|m=16,n=(1|9),k=256",
+    "MUL_MAT_ID": r"m=512,n=(1|4|32),k=256",
+    "MUL_MAT_VEC_FUSION": r"m=1,.*b=0,with_bias=1,with_gate=1,with_lane_scale=0,batch_dims=\[1,1\]",
+    "MUL_MAT_ID_FUSION": r"n_mats=(16|4),",
+    "IM2COL_3D": r"ne_input=\[10,10,10,9\]",
+}
+QUANTS = (
+    "q1_0", "q2_0", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K",
+    "q6_K", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl",
+    "iq4_xs", "mxfp4", "nvfp4",
+)  # fmt: skip
+FLOATS = ("f32", "f16", "bf16")
+HEADS = (40, 64, 72, 80, 96, 112, 128, 256)
+
+_LAUNCH = re.compile(
+    r"emulated GPU: launch (\S+) (\S+) grid (\d+),(\d+),(\d+) block (\d+),(\d+),(\d+) "
+    r"shared \d+\n?"
+)
+_RESULT = re.compile(r"(?:^|\s)([A-Z][A-Z_0-9]*)\((\w+=.*)\): (OK|FAIL|not supported.*)$")
+_OP_NAME = re.compile(r'return "([A-Z][A-Z0-9_]+)";')
+
+
+def _product(type_: str, rows: int, inner: int, columns: int) -> str:
+    return f"f32[{rows},{columns}] = MUL_MAT {type_}[{inner},{rows}] f32[{inner},{columns}]"
+
+
+def _chosen_product(type_: str, rows: int, inner: int, tokens: int) -> str:
+    return (
+        f"f32[{rows},2,{tokens}] = MUL_MAT_ID {type_}[{inner},{rows},4] f32[{inner},1,{tokens}] "
+        f"i32[2,{tokens}]"
+    )
+
+
+def products() -> Iterator[str]:
+    """Yield matrix products: every width that a kernel is instantiated for."""
+    for type_ in QUANTS:
+        yield from (_product(type_, 4, 256, columns) for columns in range(1, 9))
+        for inner in (512, 1024, 2048, 4096, 8192):
+            yield from (_product(type_, rows, inner, 1) for rows in (3, 4))
+        for columns in range(8, 73, 8):
+            yield from (_product(type_, rows, 256, columns) for rows in (16, 128))
+        yield from (_chosen_product(type_, 16, 256, tokens) for tokens in (1, 2, 3, 4, 8, 16, 33))
+    for type_ in FLOATS:
+        for inner in (64, 128, 192, 256, 320, 384, 448, 512, 1024):
+            yield from (_product(type_, 4, inner, columns) for columns in range(1, 10))
+        for inner in (64, 128, 192, 256, 320, 384, 448, 512):
+            yield from (_chosen_product(type_, 4, inner, tokens) for tokens in (1, 2, 4, 8, 16))
+
+
+def _attention(
+    sizes: tuple[int, int], rows: int, heads: int, type_: str, cap: str, sequences: int = 1
+) -> str:
+    key, value = sizes
+    last, most = (f",{sequences}", f",1,{sequences}") if sequences > 1 else ("", "")
+    return (
+        f"f32[{value},{heads},{rows}{last}] = FLASH_ATTN_EXT(0.125, 0.0, {cap}, 10) "
+        f"f32[{key},{rows},{heads}{last}] {type_}[{key},256{most}] {type_}[{value},256{most}] "
+        f"f16[256,{rows}{most}]"
+    )
+
+
+def attentions() -> Iterator[str]:
+    """Yield flash attention: head sizes, shared heads, rows, with and without soft cap."""
+    # Two sequences: only then the mask is looked through for rows that nothing looks at.
+    for sizes, heads in (((64, 64), 1), ((96, 96), 1), ((128, 128), 1), ((512, 512), 2),
+                         ((576, 512), 4)):  # fmt: skip
+        yield from (_attention(sizes, rows, heads, "f16", "0.0", 2) for rows in (2, 4, 8, 16, 17))
+        yield _attention(sizes, 1, heads * 2, "f16", "0.0", 2)
+    yield from (_attention((64, 64), rows, 1, "q8_0", "0.0", 2) for rows in (1, 2))
+    for cap in ("0.0", "10.0"):
+        for size in HEADS:
+            for heads in (1, 2, 4, 8):
+                for rows in (1, 2, 3, 4, 5, 8, 9, 16, 17):
+                    if heads * rows <= 40:
+                        yield _attention((size, size), rows, heads, "f16", cap)
+        for sizes, shared, most in (
+            ((512, 512), (2, 4, 8), 9), ((192, 128), (8, 16), 5), ((320, 256), (32,), 2),
+            ((576, 512), (4, 16), 5),
+        ):  # fmt: skip
+            for heads in shared:
+                for rows in range(1, most + 1):
+                    yield _attention(sizes, rows, heads, "f16", cap)
+        for type_ in ("q8_0", "q4_0"):
+            for size in (64, 128, 256):
+                for heads, rows in ((1, 1), (1, 2), (2, 1)):
+                    yield _attention((size, size), rows, heads, type_, cap)
+
+
+def operations(source: Path) -> list[str]:
+    """Return the names of all operations and groups that the test program has cases of."""
+    text = source.read_text(encoding="utf-8")
+    return sorted(set(_OP_NAME.findall(text)))
+
+
+Known = dict[str, dict[str, int]]
+"""Case → "unit kernel" → threads that it launches."""
+
+
+def ask(
+    folder: Path, options: Sequence[str], names: Sequence[str], known: Known, *, dry: bool = True
+) -> bool:
+    """Run the program, dry as a rule; note what each case launches. Say whether it came to the end.
+
+    Host code that reads a kernel's results to decide what comes next (CUB's sorting does) dies in a
+    dry run: it has to be run for good.
+    """
+    env = {
+        **os.environ, **gpus.environment([gpus.find("GTX 1060")]),
+        "QBUILD_EMULATOR_TRACE": "1", "QBUILD_EMULATOR_DRY": str(int(dry)),
+    }  # fmt: skip
+    command = ["timeout", str(SECONDS), "stdbuf", "-oL", str(folder / "test-backend-ops")]
+    process = subprocess.Popen(
+        [*command, "test", "-b", "CUDA0", *options], cwd=folder, env=env, text=True,
+        errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    launched: dict[str, int] = {}
+    at = 0
+    for raw in process.stdout:
+        line = re.sub(r"\x1b\[[0-9;]*m", "", raw)
+        for match in _LAUNCH.finditer(line):
+            threads = math.prod(int(each) for each in match.groups()[2:])
+            kernel = f"{match[1]} {match[2]}"
+            launched[kernel] = launched.get(kernel, 0) + threads
+        result = _RESULT.search(_LAUNCH.sub("", line).rstrip())
+        if result is not None:
+            name = names[at] if names else f"{result[1]}({result[2]})"
+            at += 1
+            known[name] = {} if result[3].startswith("not") else launched
+            launched = {}
+    return process.wait() in (0, 1, 124)  # 124: its time was over
+
+
+def explore(folder: Path, source: Path, file: Path) -> Known:
+    """Ask for every case that is not known yet."""
+    state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    known: Known = state.setdefault("cases", {})
+    asked: list[str] = state.setdefault("asked", [])
+    numbers = cases.numbers_in((source / "ggml" / "include" / "ggml.h").read_text())
+    ops = [*numbers["op"], *operations(source / "tests" / "test-backend-ops.cpp")]
+    for op in dict.fromkeys(ops):
+        if op in asked:
+            continue
+        options = ["-o", op, *(("-p", PARTS[op]) if op in PARTS else ())]
+        if not ask(folder, options, (), known):
+            ask(folder, options, (), known, dry=False)
+        asked.append(op)
+        file.write_text(json.dumps(state))
+        print(op, len(known), flush=True)
+    own = cases.parse("\n".join(dict.fromkeys([*products(), *attentions()])), "own").own
+    while left := [case for case in own if case.text not in known]:
+        rows = file.with_suffix(".rows")
+        rows.write_text(cases.test_file(left, numbers))
+        before = len(known)
+        ended = ask(folder, ["--test-file", str(rows)], [case.text for case in left], known)
+        if not ended and len(known) == before:
+            known[left[0].text] = {}  # it died there
+        file.write_text(json.dumps(state))
+        print("own", len(own) - len(left), "of", len(own), flush=True)
+    return known
+
+
+# -- choosing -----------------------------------------------------------------------------------
+
+
+def cost(name: str, launched: Mapping[str, int]) -> float:
+    """Return about how long a case takes, in no unit."""
+    if " = " in name:
+        (own,) = cases.parse(name, "own").own
+        shape = own.sources[0].shape
+        inner = shape[0] if own.op.startswith("MUL_MAT") else 256 * 2
+        return sum(launched.values()) + math.prod(own.result.shape) * inner / 8
+    sizes = [int(each) for each in re.findall(r"\b[mnk]=(\d+)", name)]
+    return sum(launched.values()) * 2 + math.prod(sizes) / 8
+
+
+def kind(name: str) -> str:
+    """Return operation and types of a case: what must be tried at least once."""
+    if " = " in name:
+        (own,) = cases.parse(name, "own").own
+        return " ".join((own.op, *(source.type for source in own.sources)))
+    types = re.findall(r"\b(?:type\w*|\w+_type|prec)=\w+", name)
+    return " ".join((name.split("(")[0], *types))
+
+
+def choose(known: Known) -> list[str]:
+    """Return the cases of the selection."""
+    costs = {name: cost(name, launched) for name, launched in known.items() if launched}
+    able: dict[str, list[str]] = collections.defaultdict(list)
+    for name in sorted(costs, key=lambda each: (costs[each], each)):
+        for goal in (*known[name], f"kind {kind(name)}"):
+            able[goal].append(name)
+    chosen: set[str] = set()
+    # What only few cases reach first; what those reach besides needs no case of its own.
+    for _, names in sorted(able.items(), key=lambda each: (len(each[1]), each[0])):
+        if not chosen.intersection(names):
+            chosen.add(names[0])
+    return sorted(chosen)
+
+
+def main() -> int:
+    """Explore, and write the selection when asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--source", type=Path, required=True, help="the patched llama.cpp")
+    parser.add_argument("--known", type=Path, required=True)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if not args.write:
+        explore(args.folder.absolute(), args.source, args.known.absolute())
+        return 0
+    chosen = choose(json.loads(args.known.read_text())["cases"])
+    head = (
+        "# Cases of test-backend-ops for the emulated GPU: every kernel that can be reached,\n"
+        "# every operation with each of its types, at the least cost.\n"
+        "# Written by ci/emulated_cases.py.\n"
+    )
+    path = resources.data_dir() / cases.FILE
+    path.write_text(head + "".join(f"{name}\n" for name in chosen), encoding="ascii")
+    print(f"{path}: {len(chosen)} cases")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
