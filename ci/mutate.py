@@ -43,7 +43,7 @@ OUT = ROOT / "build" / "mutants"
 
 MODULES = {
     "store": ["test_store_promises.py"],
-    "process": ["test_stopping.py", "../integration/test_process.py"],
+    "process": ["test_process_promises.py"],
     "bounds": ["test_bounds.py"],
     "recipe/toml": ["test_bounds.py", "test_old_python.py"],
     "steps/ensure": ["test_ensure.py"],

@@ -332,3 +332,29 @@ def test_the_series_that_ship_pass_the_lints() -> None:
         series = load_series(root, name)
         alone = [f for patch in series.patches for f in lint_patch(patch)]
         assert alone == []
+
+
+def test_where_there_is_no_series_at_all(tmp_path: Path) -> None:
+    with pytest.raises(PatchError) as caught:
+        load_series(tmp_path, "zzz")
+    assert caught.value.fix == "one of: (none)" and caught.value.where == str(tmp_path)
+    write(tmp_path)
+    with pytest.raises(PatchError) as caught:
+        load_series(tmp_path, "zzz")
+    assert caught.value.fix == "one of: one"
+
+
+def test_a_mail_or_a_table_that_is_a_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / "0001-a.patch").unlink()
+    (folder / "0001-a.patch").mkdir()
+    with pytest.raises(PatchError, match="patch cannot be read: Is a directory") as caught:
+        load_series(tmp_path, "one")
+    assert caught.value.where == "one/0001-a.patch"
+
+
+def test_a_patch_that_is_listed_twice(tmp_path: Path) -> None:
+    entry = GOOD[GOOD.index("[[patch]]") :].replace("because", "once more")
+    write(tmp_path, GOOD + "\n" + entry)
+    with pytest.raises(PatchError, match=r"`patch\[1\]\.file` `0001-a\.patch` is listed twice"):
+        load_series(tmp_path, "one")
