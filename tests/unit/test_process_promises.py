@@ -18,6 +18,12 @@ import pytest
 from qbuild import host, job, process
 from qbuild.process import Stopped
 
+AT_IMPORT = process._stop_asked, process._starting
+
+
+def test_nothing_is_asked_at_the_start() -> None:
+    assert AT_IMPORT == (False, False)
+
 
 @pytest.fixture(autouse=True)
 def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -186,6 +192,15 @@ def test_whatever_goes_wrong_ends_the_child(
     assert bound is None or bound.ended == 2
     if raised is Stopped:
         assert str(caught.value) == str(tmp_path / "log"), "where it stood"
+
+
+def test_a_stop_that_came_while_it_was_started_ends_a_silent_child(
+    tmp_path: Path, killed: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_stop_asked", True)
+    with pytest.raises(Stopped):
+        run(Child(), tmp_path / "log")
+    assert killed == [(4242, 15), (4242, 9)]
 
 
 def test_a_child_that_does_not_listen_is_waited_for(killed: list[tuple[int, int]]) -> None:
