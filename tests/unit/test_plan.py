@@ -306,3 +306,15 @@ def test_a_log_without_an_error_gives_its_end() -> None:
     assert cmake.first_error(log + error).splitlines() == [
         "CMake Error at x:1:", *(f"  {n}" for n in range(8)),
     ]  # fmt: skip
+
+
+def test_what_cmake_left_unwritten_is_noticed(tmp_path: Path) -> None:
+    """It ends with 0 on a full disk; the tree would be taken for a configured one for ever."""
+    ninja = ["-G", "Ninja"]
+    assert cmake.unwritten(tmp_path, ninja) == ["build.ninja", "CMakeFiles/rules.ninja"]
+    (tmp_path / "CMakeFiles").mkdir()
+    (tmp_path / "CMakeFiles" / "rules.ninja").write_text("")
+    assert cmake.unwritten(tmp_path, ninja) == ["build.ninja"]
+    (tmp_path / "build.ninja").write_text("")
+    assert cmake.unwritten(tmp_path, ninja) == []
+    assert cmake.unwritten(tmp_path / "gone", ["-G", "Visual Studio 17 2022"]) == []
