@@ -109,6 +109,7 @@ class Warm:
         data = json.loads(lines.read_text())
         self._todo, self._budget, self._report = todo, budget, report
         self._seconds: dict[str, float] = data["seconds"]
+        self._size = {name: len(found) for name, found in data["lines"].items()}
         self._runs: dict[tuple[str, int], list[str]] = {}
         for name, found in data["lines"].items():
             for module, line in found:
@@ -148,9 +149,12 @@ class Warm:
         return True
 
     def _tests(self, mutant: Mutant, items: dict[str, pytest.Item]) -> list[pytest.Item]:
-        """Return the tests that run the mutant's line, the shortest first, within the budget."""
+        """Return the tests that run the mutant's line, within the budget.
+
+        First come those that run little else: they were written for it.
+        """
         names = self._runs.get((mutant.module, mutant.line), [])
-        names = sorted((name for name in names if name in items), key=self._seconds.__getitem__)
+        names = sorted((n for n in names if n in items), key=lambda n: (self._size[n], n))
         out, sum_s = list[pytest.Item](), 0.0
         for name in names:
             sum_s += self._seconds[name]

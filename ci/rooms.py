@@ -26,7 +26,8 @@ LIMITS = {
 FEATURES = {
     "software GPU": ("emulator", "steps.emulator", "verify.emulate", "verify.tokens",
                      "cli.emulated_tests", "binary.cubin"),
-    "model loader of the pin": ("modelfile.loader", "modelfile.program", "modelfile.demands",
+    "model loader of the pin": ("modelfile.loader", "modelfile.functions",
+                                "modelfile.program", "modelfile.demands",
                                 "modelfile.sight", "modelfile.projector_traps", "modelfile.pair",
                                 "modelfile.vocabulary", "modelfile.template", "modelfile.promises",
                                 "modelfile.trap", "extras.together"),

@@ -52,7 +52,8 @@ def translations() -> Iterator[tuple[str, str, str]]:
     for domain, messages in LOGS.items():
         for path in sorted(CATALOGS.glob(f"*/LC_MESSAGES/{domain}.mo")):
             try:
-                catalog = gettext.GNUTranslations(path.open("rb"))
+                with path.open("rb") as stream:
+                    catalog = gettext.GNUTranslations(stream)
             except (OSError, UnicodeDecodeError, LookupError):
                 continue
             language = path.parent.parent.name

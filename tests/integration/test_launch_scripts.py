@@ -425,11 +425,15 @@ def test_78_cmd_says_which_library_is_missing(
         {"executable": False, "needed_by": [], "path": name, "role": role, "size": 1}
         for name, role in (("ggml.dll", "library"), ("llama.dll", "library"), ("x.txt", "doc"))
     ]
-    (bundle / "manifest.json").write_text(json.dumps({"files": files}, indent=2, sort_keys=True))
+    # as a real one: long texts, and words that cmd reads as its own
+    series = [{"why": " ".join([*map(str, range(200))]), "name": "a", "text": "(b) & <c> %d% | ^e"}]
+    manifest = {"files": files, "series": series}
+    (bundle / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True))
     (bundle / "ggml.dll").write_bytes(b"")
     done = bat(cmd, bundle)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "though the zip held it: llama.dll" in done.stdout
+    assert "though the zip held it: llama.dll\n" in done.stdout
+    assert "too long" not in done.stdout + done.stderr
     assert "virus scanner" in done.stdout
 
 

@@ -237,6 +237,22 @@ def test_damaged_entries_are_made_again(
     assert sha(tmp_path / "dist" / small.zip_name) == wanted
 
 
+def test_an_unfinished_tree_that_ninja_cannot_read_is_made_again(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    """CMake ends with 0 although the disk was too full for build.ninja; a soak found it."""
+    from qbuild.store import remove_tree
+
+    assert run(small.command(new_store, tmp_path / "dist", "--keep-work")).returncode == 0
+    (left,) = new_store.glob("work/*/build/build.ninja")
+    left.unlink()
+    for kind in ("compile", "stage", "bundle"):
+        remove_tree(new_store / kind)
+    done = run(small.command(new_store, tmp_path / "again"))
+    assert done.returncode == 0, done.stderr
+    assert sha(tmp_path / "again" / small.zip_name) == wanted
+
+
 @pytest.mark.parametrize("megabytes", [1, 90, 130])
 def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int

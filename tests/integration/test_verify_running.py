@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -134,7 +135,7 @@ def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(trials, "_SECONDS", 2.0)
     check = native(stand_ins(tmp_path, sleep=600))["run.native.generate"]
     assert check.status == "failed"
-    assert "llama-cli was stopped after 2 s" in check.details[0]
+    assert re.search(r"llama-cli was stopped after \d+ s", check.details[0])
 
 
 def test_a_tool_that_cannot_be_started(tmp_path: Path) -> None:

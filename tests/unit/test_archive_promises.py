@@ -628,16 +628,24 @@ def test_a_mapped_file_is_let_go(tmp_path: Path) -> None:
     file.write_bytes(TEXT)
     with file.open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        view = memoryview(mapped)
         zip_writer._write_whole(
-            zip_writer._Output(io.BytesIO()),
-            ZipEntry(name="f", source=b""),
-            memoryview(mapped),
+            zip_writer._Output(io.BytesIO()), ZipEntry(name="f", source=b""), view
         )
         mapped.close()  # raises while somebody looks at it
 
 
-def test_content_that_does_not_shrink_is_stored(tmp_path: Path) -> None:
+def test_content_that_does_not_shrink_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One byte less is worth it; the same number of bytes is not."""
+    import deflate
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deflate, "deflate_compress", lambda content, _: b"x" * len(content))
+        output = zip_writer._Output(io.BytesIO())
+        same = zip_writer._write_whole(output, ZipEntry(name="f", source=b""), b"12345")
+        assert (same.method, same.packed) == (0, 5)
     entries = [ZipEntry(name=f"{n}", source=b"a" * n) for n in range(12)]
     path = write_zip(tmp_path / "x.zip", entries).path
     with open_zip(path) as view:
@@ -703,6 +711,14 @@ def test_when_the_end_is_a_zip64_one(
     )  # fmt: skip
     more = end64(count, size, start, start + size) if large else b""
     assert data[size:] == more + tail
+
+
+def test_a_directory_of_four_gigabytes_is_a_zip64_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, large in ((47, True), (48, False)):
+        monkeypatch.setattr(zip_writer, "_U32", limit)
+        stream = io.BytesIO()
+        zip_writer._write_directory(zip_writer._Output(stream), [record()])
+        assert (b"PK\x06\x06" in stream.getvalue()) is large
 
 
 # -- tar -------------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ from qbuild.recipe.lock import load_lock
 from qbuild.recipe.variants import QEMU_CPUS, VARIANTS, chosen, extensions_of, useful, variant_of
 from qbuild.resources import lockfile
 from qbuild.steps.plan import make_plan
+from qbuild.verify import tiny_gguf
 from qbuild.verify.runners import Runner, _choosing
-from qbuild.verify.trials import variant_problems
+from qbuild.verify.sandbox import Ran
+from qbuild.verify.trials import Programs, steps, variant_problems
 from support.tiny_pe import make_pe
 from support.verify_zips import COMMIT, Made, check, findings
 
@@ -174,3 +176,28 @@ def test_older_cpus_are_played_one_by_one() -> None:
 )
 def test_the_loaded_variant_is_read_from_the_log(output: str, variant: str, right: bool) -> None:
     assert (variant_problems("llama-cli", output, variant) == []) is right
+
+
+@pytest.mark.parametrize("variant", ["", "haswell"])
+def test_llama_cli_is_asked_which_variant_it_loads(variant: str, tmp_path: Path) -> None:
+    """Without ``--verbosity 4`` its log is silent about it: a whole zip was refused for that."""
+    asked: list[str] = []
+
+    class Silent(Programs):
+        def execute(self, runner: Runner, argv: Any) -> Ran:
+            asked.extend(argv)
+            told = "--verbosity" in argv and argv[argv.index("--verbosity") + 1] == "4"
+            return Ran(
+                returncode=0,
+                stdout=tiny_gguf.SENTENCE,
+                stderr="I load_backend: loaded CPU backend from /libggml-cpu-haswell.so" * told,
+                seconds=0.0, peak_memory=0, stopped="", network="loopback",
+            )  # fmt: skip
+
+    (tmp_path / "llama-cli").touch()
+    programs = Silent(root=tmp_path, suffix="", model=tmp_path / "m", scratch=tmp_path)
+    generate = next(step for step in steps(COMMIT, None) if step.kind == "generate")
+    assert generate.find
+    runner = Runner(id="native", label="this machine", variant=variant)
+    assert generate.find(programs, runner) == []
+    assert ("--verbosity" in asked) is bool(variant)

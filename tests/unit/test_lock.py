@@ -332,3 +332,23 @@ def test_what_is_pinned_twice_says_where_the_first_is() -> None:
         parse_lock(GOOD + again, "x.lock")
     assert caught.value.what.startswith("`wheel[2].project` pins ziglang 0.17.1 linux-x86_64")
     assert caught.value.fix == "first: wheel[0]"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("size = 1000", "size = 1", ""),
+        ("size = 1000", "size = 0", "must be at least 1 byte, not 0"),
+        ('version = "0.5.0-dev"', 'version = "0.5.0-dev"\nbuild_number = 1', ""),
+        ('version = "0.5.0-dev"', 'version = "0.5.0-dev"\nbuild_number = 0', "at least 1"),
+        ('version = "0.5.0-dev"', 'version = "v5"', "must be a version, not 'v5'"),
+    ],
+)
+def test_values_at_their_bound(old: str, new: str, wrong: str) -> None:
+    text = GOOD.replace(old, new, 1)
+    assert text != GOOD
+    if not wrong:
+        assert parse_lock(text, "x.lock").sources
+        return
+    with pytest.raises(LockError, match=wrong):
+        parse_lock(text, "x.lock")

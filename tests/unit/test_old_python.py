@@ -75,6 +75,9 @@ def test_every_bracket_is_counted_once() -> None:
         with pytest.raises(toml.tomllib.TOMLDecodeError, match=rf"too deeply \(at line {line}\)"):
             toml.loads(text)
     assert toml.loads(".".join("a" * 64) + " = 1")
+    text = "a = " + "[" * 60 + "[]," * 10 + "[" * 5  # a closed bracket takes back one, not two
+    with pytest.raises(toml.tomllib.TOMLDecodeError, match=r"too deeply \(at line 1\)"):
+        toml.loads(text)
     many = "".join(f"[t{n}]\n" + ".".join("a" * 33) + " = 1\n" for n in range(512))
     assert len(toml.loads(many)) == 512  # 16,384 dots
     with pytest.raises(toml.tomllib.TOMLDecodeError, match="far too many dotted keys"):

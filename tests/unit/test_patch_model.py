@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from qbuild.errors import PatchError
 from qbuild.patches import known_series, lint_series, load_series
 from qbuild.patches.bench import Leaf
 from qbuild.patches.lint import lint_against_tree, lint_patch, refuse
+from qbuild.patches.series import MAX_PATCH
 from qbuild.resources import patches_dir
 from support.patch_lab import DIFF, HEAD, write_series
 
@@ -332,3 +334,46 @@ def test_the_series_that_ship_pass_the_lints() -> None:
         series = load_series(root, name)
         alone = [f for patch in series.patches for f in lint_patch(patch)]
         assert alone == []
+
+
+def test_where_there_is_no_series_at_all(tmp_path: Path) -> None:
+    with pytest.raises(PatchError) as caught:
+        load_series(tmp_path, "zzz")
+    assert caught.value.fix == "one of: (none)" and caught.value.where == str(tmp_path)
+    write(tmp_path)
+    with pytest.raises(PatchError) as caught:
+        load_series(tmp_path, "zzz")
+    assert caught.value.fix == "one of: one"
+
+
+def test_a_mail_or_a_table_that_is_a_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / "0001-a.patch").unlink()
+    (folder / "0001-a.patch").mkdir()
+    with pytest.raises(PatchError, match="patch cannot be read: Is a directory") as caught:
+        load_series(tmp_path, "one")
+    assert caught.value.where == "one/0001-a.patch"
+
+
+def test_a_patch_that_is_listed_twice(tmp_path: Path) -> None:
+    entry = GOOD[GOOD.index("[[patch]]") :].replace("because", "once more")
+    write(tmp_path, GOOD + "\n" + entry)
+    with pytest.raises(PatchError, match=r"`patch\[1\]\.file` `0001-a\.patch` is listed twice"):
+        load_series(tmp_path, "one")
+
+
+def test_mails_are_read_to_their_end_unless_a_plan_needs_only_their_key(tmp_path: Path) -> None:
+    write(tmp_path, mail=HEAD + DIFF.replace("@@ -1", "@@ -x", 1))
+    with pytest.raises(PatchError):
+        load_series(tmp_path, "one")
+    series = load_series(tmp_path, "one", mails=False)
+    with pytest.raises(PatchError):
+        series.read_mails()
+
+
+def test_what_a_table_leaves_out(tmp_path: Path) -> None:
+    write(tmp_path)
+    found = load_series(tmp_path, "one")
+    (patch,) = found.patches
+    assert patch.entry.probe.absent is False and MAX_PATCH == 16_777_216
+    assert found == dataclasses.replace(found, path=Path("elsewhere")), "where it lies is no part"

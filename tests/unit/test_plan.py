@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from qbuild import resources
-from qbuild.errors import ConfigureError, LockError, PatchError, ToolchainError, UsageError
+from qbuild.errors import (
+    ConfigureError,
+    LockError,
+    PatchError,
+    RecipeError,
+    ToolchainError,
+    UsageError,
+)
 from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.lock import Lock, load_lock
 from qbuild.steps import cmake
-from qbuild.steps.captured import capture
+from qbuild.steps.captured import Captured, capture
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.steps.script import render
 
@@ -244,3 +251,70 @@ def test_a_script_names_the_command_with_every_change(lock: Lock) -> None:
     assert "`qbuild --recipe avx2 --os linux` compiles" in render(plan(lock), "sh")
     fat = plan(lock, 'cuda.architectures=["86-real"]', name="gtx1060")
     assert "--set 'cuda.architectures=[\"86-real\"]'" in render(fat, "sh").splitlines()[1]
+
+
+def test_what_a_plan_tells_of_itself(lock: Lock) -> None:
+    found = plan(lock)
+    assert (found.lock, found.host, found.recipe.name) == (lock, HOST, "avx2")
+    assert found.pin.name == "llama.cpp" and found["compile"] is found.find("compile")
+    assert found.wheel("cmake").project == "cmake"
+    assert found.find("nothing") is None
+    with pytest.raises(KeyError, match="nothing"):
+        found["nothing"]
+    with pytest.raises(KeyError, match="nothing"):
+        found.wheel("nothing")
+    assert "openblas" not in {kind.kind for kind in found.bundled()}
+    blas = plan(lock, name="openblas")
+    assert {kind.kind for kind in blas.bundled()} >= {"openblas"}
+    assert {kind.kind for kind in blas.feeding()} >= {"openblas"}
+
+
+def test_what_was_captured_is_what_is_planned_with(lock: Lock) -> None:
+    seen = Captured()
+    found = make_plan(load_recipe("avx2"), lock, host=HOST, captured=seen)
+    assert found.request.captured is seen
+
+
+def test_a_profile_with_an_option_that_no_program_has_is_refused(lock: Lock) -> None:
+    with pytest.raises(RecipeError, match="no-such-option"):
+        plan(lock, 'launch.server.flags.no-such-option="1"')
+
+
+def test_the_command_lines_of_cmake(tmp_path: Path) -> None:
+    cmake_path, ninja, work = Path("/t/cmake"), Path("/t/ninja"), Path("/w")
+    assert cmake.configure_command(cmake_path, ninja, work) == [
+        "/t/cmake", "-S", "/w/src", "-B", "/w/build", "-G", "Ninja", "-C", "/w/cache.cmake",
+        "-DCMAKE_TOOLCHAIN_FILE=/w/toolchain.cmake",
+        "-DCMAKE_PROJECT_INCLUDE=/w/plain-folders.cmake",
+        "-DCMAKE_MAKE_PROGRAM=/t/ninja", "-Wno-author",
+    ]  # fmt: skip
+    studio = cmake.configure_command(
+        cmake_path, ninja, work, ["-G", "Visual Studio 17 2022", "-A", "x64"]
+    )
+    assert studio[5:9] == ["-G", "Visual Studio 17 2022", "-A", "x64"]
+    assert not [word for word in studio if "MAKE_PROGRAM" in word]
+    assert cmake.build_command("cmake", "/w/build", ["a", "b"], config="Release", jobs=3) == [
+        "cmake", "--build", "/w/build", "--config", "Release", "--parallel", "3", "--target",
+        "a", "b",
+    ]  # fmt: skip
+
+
+def test_a_log_without_an_error_gives_its_end() -> None:
+    log = "".join(f"line {n}\n" for n in range(20))
+    assert cmake.first_error(log + "\n") == "\n".join(f"line {n}" for n in range(12, 20))
+    error = "CMake Error at x:1:\n" + "".join(f"  {n}\n" for n in range(12))
+    assert cmake.first_error(log + error).splitlines() == [
+        "CMake Error at x:1:", *(f"  {n}" for n in range(8)),
+    ]  # fmt: skip
+
+
+def test_what_cmake_left_unwritten_is_noticed(tmp_path: Path) -> None:
+    """It ends with 0 on a full disk; the tree would be taken for a configured one for ever."""
+    ninja = ["-G", "Ninja"]
+    assert cmake.unwritten(tmp_path, ninja) == ["build.ninja", "CMakeFiles/rules.ninja"]
+    (tmp_path / "CMakeFiles").mkdir()
+    (tmp_path / "CMakeFiles" / "rules.ninja").write_text("")
+    assert cmake.unwritten(tmp_path, ninja) == ["build.ninja"]
+    (tmp_path / "build.ninja").write_text("")
+    assert cmake.unwritten(tmp_path, ninja) == []
+    assert cmake.unwritten(tmp_path / "gone", ["-G", "Visual Studio 17 2022"]) == []

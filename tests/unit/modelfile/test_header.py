@@ -233,6 +233,7 @@ def tensor(name: str, shape: tuple[int, ...], kind: int, offset: int = 0) -> byt
         ([tensor("t", (32,), 4)], "Q4_2"),
         ([tensor("t", (32,), -1)], "type -1"),
         ([tensor("t", (33,), 8)], "no multiple of 32"),
+        ([tensor("t", (), 8)], "have 1 values, no multiple of 32"),
         ([tensor("t", (-32,), 0)], "shape"),
         ([tensor("t", (1 << 40, 1 << 40), 0)], "shape"),
         ([tensor("t", (1, 1, 1, 1, 1), 0)], "5 dimensions"),

@@ -41,7 +41,11 @@ if not exist "%QB_CONFIG%" goto no_config
 rem What the zip held and its programs need: manifest.json lists every library.
 set "QB_GONE="
 set "QB_PATH="
-if exist manifest.json for /f "usebackq tokens=1,2 delims=:, " %%a in ("manifest.json") do call :held %%a %%b
+rem No `call` for each line: it has a thousand, and each call looks for its label in this file.
+if exist manifest.json for /f "usebackq tokens=1,2 delims=:, " %%a in ("manifest.json") do (
+  if %%a=="path" set QB_PATH=%%b
+  if %%a=="role" if %%b=="library" call :held
+)
 if defined QB_GONE goto gone
 for /f "usebackq skip=1 eol=# tokens=1* delims==" %%a in ("%QB_CONFIG%") do (
   set "QB_NAME=%%a"
@@ -174,11 +178,8 @@ if defined QB_V%1 set "QB_ARGS=!QB_ARGS! "!QB_V%1!""
 exit /b 0
 
 :held
-rem One word and its value of manifest.json; path comes before role.
-if %1=="path" set "QB_PATH=%~2"
-if not %1=="role" exit /b 0
-if not "%~2"=="library" exit /b 0
-if not exist "%QB_PATH%" set "QB_GONE=%QB_GONE% %QB_PATH%"
+rem A library of manifest.json, whose path comes before its role: QB_PATH, with its quotes.
+if not exist %QB_PATH% set "QB_GONE=%QB_GONE% %QB_PATH:"=%"
 exit /b 0
 
 :known

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
@@ -17,6 +17,9 @@ from qbuild.console import Reporter
 from qbuild.emulator import backend_ops, cases, gpus
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
+
+if TYPE_CHECKING:
+    from qbuild.recipe.model import Recipe
 
 _FOLDER: Final = "emulated-tests"
 _HEADER: Final = Path("tree", "ggml", "include", "ggml.h")
@@ -37,12 +40,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     args.overrides = [*args.overrides, "build.ui=false"]
     gpu = gpus.find(args.emulate)
     chosen = _chosen(args)
-    recipe = load(args)
-    if recipe.target.os != host.system():
-        raise UsageError(
-            f"tests run on this machine, and the recipe builds for {recipe.target.os}",
-            fix=f"add --os {host.system()}",
-        )
+    recipe = _recipe_for_here(args)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
 
@@ -87,6 +85,16 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         _tell(summary)
     _check_all_right(outcome, gpu.name, program)
     return 0
+
+
+def _recipe_for_here(args: argparse.Namespace) -> Recipe:
+    recipe = load(args)
+    if recipe.target.os != host.system():
+        raise UsageError(
+            f"tests run on this machine, and the recipe builds for {recipe.target.os}",
+            fix=f"add --os {host.system()}",
+        )
+    return recipe
 
 
 def _chosen(args: argparse.Namespace) -> cases.Selection | None:

@@ -507,9 +507,10 @@ class _Reader:
         known = types_by_id().get(kind)
         if known is None:
             raise self._unknown_type(name, kind)
-        if (shape or (1,))[0] % known.block:
+        row = shape[0] if shape else 1
+        if row % known.block:
             raise self._damaged(
-                f"rows of tensor `{name}` have {shape[0]} values, no multiple of {known.block} "
+                f"rows of tensor `{name}` have {row} values, no multiple of {known.block} "
                 f"({known.name})"
             )
         size = known.row(values)

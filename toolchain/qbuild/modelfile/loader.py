@@ -17,9 +17,9 @@ from functools import cache
 from typing import Any, Final
 
 from qbuild import resources
+from qbuild.modelfile.functions import Functions
 from qbuild.modelfile.header import Header, List, Tensor
 from qbuild.modelfile.program import (
-    Machine,
     Node,
     Record,
     Ref,
@@ -40,8 +40,6 @@ _PLAIN: Final = ("ADD", "MUL", "DIV", "SSM_CONV", "SSM_SCAN", "ROPE", "RWKV_WKV6
 _ROWS: Final = ("TOKEN_TYPES",)
 """Rows that are added, where the table says that they are picked out."""
 _MAX_ITEMS: Final = 1 << 16
-_ROPE_SCALING: Final = {"none": 0, "linear": 1, "yarn": 2, "longrope": 3}
-"""LLAMA_ROPE_SCALING_TYPES; any other text is -1, which the loader refuses."""
 
 
 @cache
@@ -125,7 +123,7 @@ def load(head: Header, tensors: Sequence[Tensor], *, vocabulary: int) -> Answer 
     )
 
 
-class Loader(Machine):
+class Loader(Functions):
     """llama_model_loader, llama_hparams and llama_model in one."""
 
     def __init__(self, head: Header, tensors: Sequence[Tensor], arch: str, vocabulary: int) -> None:
@@ -323,65 +321,17 @@ class Loader(Machine):
         parameters, body = self.table["methods"][name]
         return self.invoke(parameters, body, given, {})
 
-    def _f_GGML_ASSERT(self, arguments: list[Node], scope: Scope) -> None:  # noqa: N802
-        if not self.value(arguments[0], scope):
-            raise RefusedError(f"GGML_ASSERT({written(arguments[0])}) failed")
-
-    def _f_assert(self, arguments: list[Node], scope: Scope) -> None:
-        """Nothing: a release has no assert()."""
-
-    def _f_GGML_ABORT(self, arguments: list[Node], scope: Scope) -> None:  # noqa: N802
-        raise RefusedError(str(self._f_format(arguments, scope)))
-
-    def _f_std_runtime_error(self, arguments: list[Node], scope: Scope) -> Any:
-        return self.value(arguments[0], scope)
-
-    def _f_format(self, arguments: list[Node], scope: Scope) -> str:
-        text, *given = (self.value(each, scope) for each in arguments)
-        plain = re.sub(r"%(?:z|ll|l)?[ud]", "%s", text)
-        try:
-            return str(plain % tuple(given))
-        except (TypeError, ValueError):
-            return str(text)
-
     def _f_tn(self, arguments: list[Node], scope: Scope) -> str:
         kind, *rest = arguments
         given = [self.value(each, scope) for each in rest]
         suffix = given.pop(0) if given and isinstance(given[0], str) else None
         return self.tensor_name(kind, suffix, given)
 
-    def _f_std_to_string(self, arguments: list[Node], scope: Scope) -> str:
-        return str(self.value(arguments[0], scope))
-
-    def _f_std_max(self, arguments: list[Node], scope: Scope) -> Any:
-        return max(self.value(each, scope) for each in arguments)
-
-    def _f_std_min(self, arguments: list[Node], scope: Scope) -> Any:
-        return min(self.value(each, scope) for each in arguments)
-
-    def _f_std_sqrt(self, arguments: list[Node], scope: Scope) -> float:
-        return math.sqrt(max(self.value(arguments[0], scope), 0))
-
-    _f_sqrtf = _f_std_sqrt
-
-    def _f_powf(self, arguments: list[Node], scope: Scope) -> float:
-        return math.pow(self.value(arguments[0], scope), self.value(arguments[1], scope))
-
-    def _f_std_fill(self, arguments: list[Node], scope: Scope) -> None:
-        items = self.value(arguments[0], scope)
-        items[:] = [self.value(arguments[2], scope)] * len(items)
-
     def _f_arch_name(self, arguments: list[Node], scope: Scope) -> str:  # noqa: ARG002
         return self.arch
 
     def _f_llm_arch_is_recurrent(self, arguments: list[Node], scope: Scope) -> bool:  # noqa: ARG002
         return bool(self.row["recurrent"])
-
-    def _f_llama_rope_scaling_type_from_string(self, arguments: list[Node], scope: Scope) -> int:
-        return _ROPE_SCALING.get(str(self.value(arguments[0], scope)), -1)
-
-    def _f_llm_ffn_op_type_from_string(self, arguments: list[Node], scope: Scope) -> str:
-        return f"LLM_FFN_{self.value(arguments[0], scope)}".upper()
 
     def _f_vocab_n_tokens(self, arguments: list[Node], scope: Scope) -> int:  # noqa: ARG002
         return self.vocabulary
@@ -542,23 +492,3 @@ def _item_kind(kind: str) -> str:
 
 def _sides(sides: Sequence[int]) -> str:
     return "[" + ", ".join(f"{each:5d}" for each in sides) + "]"
-
-
-def written(node: Node) -> str:
-    """Return an expression as a person would write it."""
-    if not isinstance(node, list):
-        return str(node).lower() if isinstance(node, bool) or node is None else str(node)
-    word, *rest = node
-    if word == "s":
-        return f'"{rest[0]}"'
-    if word == "call":
-        return f"{written(rest[0])}({', '.join(written(each) for each in rest[1:])})"
-    if word == "[]":
-        return f"{written(rest[0])}[{written(rest[1])}]"
-    if word == "cast":
-        return written(rest[1])
-    if word.startswith("u"):
-        return f"{word[1:]}{written(rest[0])}"
-    if len(rest) == 2:
-        return f"{written(rest[0])} {word} {written(rest[1])}"
-    return str(word)

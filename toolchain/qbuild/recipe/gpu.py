@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from qbuild.cuda.arch import architectures, find_gpu
 from qbuild.errors import RecipeError
 from qbuild.recipe.convert import KeyProblem
 from qbuild.recipe.levels import LEVELS
@@ -47,8 +48,6 @@ def base_of(gpu: str) -> str:
     Raises:
         RecipeError: It is not in the table.
     """
-    from qbuild.cuda.arch import find_gpu
-
     return find_gpu(gpu).base
 
 
@@ -61,8 +60,6 @@ def resolve(merged: dict[str, Any], command_line: Mapping[str, Any]) -> None:
     cuda = merged.get("cuda")
     if not isinstance(cuda, dict) or not isinstance(cuda.get("gpu"), str) or not cuda["gpu"]:
         return
-    from qbuild.cuda.arch import find_gpu
-
     where = ("cuda", "gpu")
     try:
         gpu = find_gpu(cuda["gpu"])
@@ -92,8 +89,6 @@ def named(recipe: Recipe, command_line: Mapping[str, Any]) -> Recipe:
     """
     if not recipe.cuda.gpu or "gpu" not in command_line.get("cuda", {}):
         return recipe
-    from qbuild.cuda.arch import architectures, find_gpu
-
     gpu = find_gpu(recipe.cuda.gpu)
     family = architectures()[int(gpu.cmake)].family
     cpu = LEVELS[recipe.target.cpu].short

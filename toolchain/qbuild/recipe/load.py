@@ -35,7 +35,7 @@ def find_recipe(name: str) -> Path:
     """
     if name.endswith(".toml") or "/" in name or "\\" in name:
         path = Path(name)
-        if not _is_file(path):
+        if not path.is_file():
             ours = path.name == name and path.stem in known_recipes()
             raise RecipeError(
                 "recipe file not found",
@@ -53,14 +53,6 @@ def find_recipe(name: str) -> Path:
             fix=suggest(name, known) or f"one of: {', '.join(known)}; or a path to a .toml file",
         )
     return known[name]
-
-
-def _is_file(path: Path) -> bool:
-    """Tell whether there is such a file; a name that no disk could hold is none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,7 +175,11 @@ def _layers(path: Path) -> list[_Layer]:
         if not isinstance(parent, str):
             raise _error(layers, KeyProblem(("extends",), "must be the name of a recipe"))
         sibling = current.parent / f"{parent}.toml"
-        current = sibling if _is_file(sibling) else find_recipe(parent)
+        try:
+            current = sibling if sibling.is_file() else find_recipe(parent)
+        except OSError as error:  # no disk could hold such a name
+            problem = KeyProblem(("extends",), f"cannot be used: {error.strerror or error}")
+            raise _error(layers, problem) from None
     return layers
 
 

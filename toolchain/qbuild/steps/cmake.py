@@ -116,6 +116,16 @@ def check_compilers_known(build: Path) -> None:
                 )
 
 
+def unwritten(build: Path, generator: Sequence[str]) -> list[str]:
+    """Return the files that ninja reads first and that are not there.
+
+    On a full disk CMake drops a file that it could not write to its end and ends with 0 all the
+    same. What is there is whole: it is renamed into place.
+    """
+    names = ("build.ninja", "CMakeFiles/rules.ninja") if "Ninja" in generator else ()
+    return [name for name in names if not (build / name).is_file()]
+
+
 _ERROR = re.compile(r"^CMake Error.*(?:\n(?!CMake |--).*){0,8}", re.MULTILINE)
 _UNUSED = re.compile(
     r"Manually-specified variables were not used by the project:\s*((?:\n\s+\w+)+)"

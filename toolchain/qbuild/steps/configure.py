@@ -213,10 +213,13 @@ def configure(build: Builder, work: Work) -> None:
     marker = work.folder / "configured"
     # An unfinished tree holds objects: it is resumed only under the same sharing.
     stamp = f"{step.key} {launcher} {build.options.shared.words()}"
-    if marker.exists() and marker.read_text(encoding="utf-8") == stamp:
+    tree, generator = work.folder / "build", work.prepared.generator
+    known = marker.exists() and marker.read_text(encoding="utf-8") == stamp
+    if known and not cmake.unwritten(tree, generator):
         build.reporter.say(f"compile: resuming the unfinished build {step.short}")
         return
-    remove_tree(work.folder / "build")
+    marker.unlink(missing_ok=True)
+    remove_tree(tree)
     entries = _entries(build, work)
     (work.folder / "cache.cmake").write_text(_cache_file(entries, launcher), encoding="utf-8")
     (work.folder / "toolchain.cmake").write_text(work.prepared.toolchain_file, encoding="utf-8")
@@ -224,8 +227,14 @@ def configure(build: Builder, work: Work) -> None:
     plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
     started = time.monotonic()
     _run_cmake(build, work)
-    cache_text = (work.folder / "build" / "CMakeCache.txt").read_text(encoding="utf-8")
-    cmake.check_compilers_known(work.folder / "build")
+    if lost := cmake.unwritten(tree, generator):
+        raise ConfigureError(
+            f"CMake wrote no {lost[0]}, and did not say why",
+            where=str(tree),
+            fix="see whether the disk is full or files may not grow (`ulimit -f`), and run again",
+        )
+    cache_text = (tree / "CMakeCache.txt").read_text(encoding="utf-8")
+    cmake.check_compilers_known(tree)
     cmake.check_options_known(entries, cache_text, build.plan.recipe)
     build.record.seconds["configure"] = round(time.monotonic() - started, 2)
     write_atomically(marker, stamp.encode())

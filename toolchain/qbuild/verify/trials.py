@@ -28,6 +28,8 @@ _COMMON: Final = (
     # Two threads, which sleep rather than spin while they wait: the machine may be busy.
     "--threads", "2", "--poll", "0",
 )  # fmt: skip
+_NAMES_VARIANT: Final = ("--verbosity", "4")
+"""With less, llama-cli does not say which file the CPU backend was loaded from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +224,7 @@ def _generates(programs: Programs, runner: Runner) -> list[str]:
         [
             str(program), "--model", str(programs.model), "--prompt", _PROMPT,
             "--predict", str(_TOKENS), "--single-turn", "--simple-io", "--no-show-timings",
-            *_COMMON,
+            *_COMMON, *(_NAMES_VARIANT if runner.variant else ()),
         ],
     )  # fmt: skip
     if not ran.ok:

@@ -1,0 +1,35 @@
+"""What a start must not load: a run that finds its zip up to date takes a fifth of a second."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+HEAVY = {
+    "ssl", "http.client", "email.utils", "unidiff", "git", "elftools", "pefile", "iced_x86",
+    "numpy",
+    "jinja2", "cyclonedx", "rich", "yaml", "tomlkit", "asyncio",
+}  # fmt: skip
+
+PLAN = """
+from qbuild.recipe.load import load_recipe
+from qbuild.recipe.lock import load_lock
+from qbuild.resources import lockfile
+from qbuild.steps.plan import make_plan
+plan = make_plan(load_recipe("avx2"), load_lock(lockfile()), host="linux-x86_64", mails=False)
+assert plan.zip_name.endswith(".zip")
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["from qbuild.cli.main import run; run(['list'])", PLAN], ids=["list", "no-op"]
+)
+def test_nothing_heavy_is_loaded(code: str) -> None:
+    code += f"\nimport sys; print('loaded:', *sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["loaded:"]
