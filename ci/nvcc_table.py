@@ -29,6 +29,8 @@ from qbuild.binary.cubin import Usage
 from qbuild.binary.zip_reader import open_zip
 
 REGISTERS, WARPS, PIECE = 65536, 64, 256
+EMPTY = 16
+"""Registers of a kernel that only says that it is not for this GPU: such are left out."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def main() -> int:
         theirs |= by_name(cubin.usage(path.read_bytes()))
     ours = by_name(of_zip(Path(sys.argv[1])))
     pairs = [Pair(name, ours[name], used) for name, used in theirs.items() if name in ours]
+    pairs = [pair for pair in pairs if max(pair.clang.registers, pair.nvcc.registers) > EMPTY]
     if not pairs:
         sys.exit("the cubins share no kernel with the zip")
     families: dict[str, list[Pair]] = defaultdict(list)

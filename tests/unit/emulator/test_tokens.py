@@ -74,3 +74,14 @@ def test_the_runtime_reads_every_key_that_is_written(pytestconfig: pytest.Config
     text = (pytestconfig.rootpath / "toolchain" / "emulator" / "device.c").read_text()
     for pair in gpus.find("GTX 1060").words().split(";"):
         assert f'strcmp(key, "{pair.split("=")[0]}")' in text
+
+
+def test_nothing_is_read_behind_a_token_whose_probabilities_are_left_out() -> None:
+    def row(id: int) -> dict[str, object]:
+        return {"id": id, "logprob": -0.1, "top_logprobs": [{"id": id, "logprob": -0.1}]}
+
+    # the server tells nothing of token 8, half a character: the sides may have parted there
+    answer = {"completion_probabilities": [row(7), row(9)], "tokens": [7, 8, 9]}
+    assert [each.id for each in read_answer(json.dumps(answer))] == [7]
+    del answer["tokens"]
+    assert [each.id for each in read_answer(json.dumps(answer))] == [7, 9]

@@ -261,20 +261,31 @@ class Session:
         seconds = time.monotonic() - started
         return judge(f"{_ID}.devices", title, problems, *lines, seconds=seconds)
 
-    def compare(self, model: Path, prompt: str, setting: Setting) -> Check:
-        """Compare what a model says on the emulated GPU and on the CPU, in one setting."""
+    def compare(
+        self, model: Path, prompt: str, setting: Setting, more: Mapping[str, Any] | None = None
+    ) -> Check:
+        """Compare what a model says on the emulated GPU and on the CPU, in one setting.
+
+        Args:
+            model: A GGUF file.
+            prompt: What it goes on with.
+            setting: How the server is started.
+            more: Further keys of the request.
+        """
         started = time.monotonic()
         id = f"{_ID}.{model.stem}.{setting.name}"
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
-            cpu = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"))
+            cpu = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
             before = self._reported()
-            gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"))
+            gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
         kernels = len(report.read(self._reported()[len(before) :]))
         both = tokens.compare(cpu, gpu)
         problems = [both.problem] if both.problem else []
+        if not both.total:
+            problems.append("its first token is no whole character: nothing can be compared")
         if not kernels:
             problems.append("no kernel ran: the program did not use the emulated GPU")
         seen = (
@@ -287,7 +298,9 @@ class Session:
     def _reported(self) -> str:
         return self.report.read_text(encoding="utf-8") if self.report.exists() else ""
 
-    def _ask(self, model: Path, prompt: str, flags: Sequence[str]) -> tuple[tokens.Token, ...]:
+    def _ask(
+        self, model: Path, prompt: str, flags: Sequence[str], more: Mapping[str, Any] | None
+    ) -> tuple[tokens.Token, ...]:
         program = self.programs.find("llama-server")
         if program is None:
             raise VerifyError("there is no llama-server in this bundle")
@@ -298,6 +311,8 @@ class Session:
             "n_probs": 5,
             "ignore_eos": True,  # noise may end at once, and would compare two tokens
             "cache_prompt": False,
+            "return_tokens": True,
+            **(more or {}),
         }
         order = {
             "argv": [

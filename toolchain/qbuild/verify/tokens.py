@@ -7,6 +7,7 @@ difference.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -71,7 +72,10 @@ class Compared:
 
 
 def read_answer(text: str) -> tuple[Token, ...]:
-    """Read llama-server's answer to ``/completion`` with ``n_probs``.
+    """Read llama-server's answer to ``/completion`` with ``n_probs`` and ``return_tokens``.
+
+    The server leaves out the probabilities of a token that ends within a character. What comes
+    behind such a token is not read: whether it was the same on both sides cannot be seen.
 
     Raises:
         ValueError: It is none.
@@ -82,7 +86,11 @@ def read_answer(text: str) -> tuple[Token, ...]:
         choices = {int(each["id"]): _number(each["logprob"]) for each in row["top_logprobs"]}
         choices[int(row["id"])] = _number(row["logprob"])
         found.append(Token(id=int(row["id"]), choices=choices))
-    return tuple(found)
+    every = [int(each) for each in data.get("tokens") or [token.id for token in found]]
+    seen = zip(found, every, strict=False)
+    return tuple(
+        token for token, _ in itertools.takewhile(lambda both: both[0].id == both[1], seen)
+    )
 
 
 def _number(value: Any) -> float:
