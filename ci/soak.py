@@ -111,7 +111,7 @@ class Soak:
         name = "right bytes" if status == 0 and right else f"exit {status}"
         self.counts[f"{what.split()[0]}: {name}"] += 1
         wrong = zip_path.exists() and not right
-        if wrong or "Traceback" in said or "unexpected" in said or not (
+        if wrong or traceback(status, said) or "unexpected" in said or not (
             (status == 0 and right) or refused or stopped
         ):  # fmt: skip
             self.faults.append(f"{what}: exit {status}, {said.strip()[:300]}")
@@ -159,7 +159,7 @@ class Soak:
             status = child.returncode
             self.counts[f"kill-verify: exit {status}"] += 1
             accepted = status == 0 and "accepted" in said
-            if not (accepted or status == STOPPED or status < 0) or "Traceback" in said:
+            if not (accepted or status == STOPPED or status < 0) or traceback(status, said):
                 self.faults.append(f"{what}: exit {status}, {said.strip()[-300:]}")
                 print(f"  FAULT {self.faults[-1]}", flush=True)
         if number % 10 == 9:
@@ -289,6 +289,14 @@ class Soak:
             self.judge(f"race {number} of {count}", child.returncode, said,
                        dist / self.project.zip_name)  # fmt: skip
         self.must_end_right(f"race {number}", self.store)
+
+
+def traceback(status: int, said: str) -> bool:
+    """Tell whether a run showed its inside.
+
+    The interpreter shows its own when a signal ends it before it has begun with qbuild.
+    """
+    return "Traceback" in said and (status >= 0 or "toolchain/qbuild" in said)
 
 
 def digest(path: Path) -> str:
