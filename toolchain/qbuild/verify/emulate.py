@@ -75,7 +75,7 @@ EXPERTS_ON_CPU: Final = Setting(name="experts-on-cpu", flags=("-fa", "on", "--cp
 DRAFTS: Final = Setting(name="drafts", flags=("-fa", "on", "--spec-type", "draft-mtp"))
 TWO_DEVICES: Final = (
     Setting(name="split-layer", flags=("-fa", "on", "-sm", "layer")),
-    Setting(name="split-row", flags=("-fa", "on", "-sm", "row")),
+    Setting(name="split-tensor", flags=("-fa", "on", "-sm", "tensor")),
 )
 
 
