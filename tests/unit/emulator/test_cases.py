@@ -122,7 +122,7 @@ class Played:
 class _Process:
     def __init__(self, played: Played) -> None:
         self.played, self.code = played, 0
-        self.stdout = self._lines()
+        self.stdout = self._lines()  # a generator: it can be closed, as a file can
 
     def _lines(self) -> Any:
         for name in sorted(self.played.asked[-1]):  # in an order of its own

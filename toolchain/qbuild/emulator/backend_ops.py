@@ -215,6 +215,8 @@ def _piece(
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
     done.seconds = time.monotonic() - started
     _settle(done, names, code)
     text = written.read_text(encoding="utf-8") if written.is_file() else ""
