@@ -253,6 +253,24 @@ def test_an_unfinished_tree_that_ninja_cannot_read_is_made_again(
     assert sha(tmp_path / "again" / small.zip_name) == wanted
 
 
+def test_an_unfinished_tree_from_the_future_is_finished(
+    small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
+) -> None:
+    """Its sources are newer than now: ninja would configure a hundred times and give up."""
+    from qbuild.store import remove_tree
+
+    assert run(small.command(new_store, tmp_path / "dist", "--keep-work")).returncode == 0
+    for kind in ("compile", "stage", "bundle"):
+        remove_tree(new_store / kind)
+    later = time.time_ns() + 10**9 * 86400 * 365
+    for path in (new_store / "work").glob("*/src/**/*"):
+        if path.is_file() and not path.is_symlink():
+            os.utime(path, ns=(later, later))
+    done = run(small.command(new_store, tmp_path / "again"))
+    assert done.returncode == 0, done.stderr
+    assert sha(tmp_path / "again" / small.zip_name) == wanted
+
+
 @pytest.mark.parametrize("megabytes", [1, 90, 130])
 def test_a_full_disk_is_a_clear_error_and_room_mends_it(
     small: SmallProject, tool_wheels: list[Path], tmp_path: Path, wanted: str, megabytes: int

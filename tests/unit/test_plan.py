@@ -286,7 +286,7 @@ def test_the_command_lines_of_cmake(tmp_path: Path) -> None:
         "/t/cmake", "-S", "/w/src", "-B", "/w/build", "-G", "Ninja", "-C", "/w/cache.cmake",
         "-DCMAKE_TOOLCHAIN_FILE=/w/toolchain.cmake",
         "-DCMAKE_PROJECT_INCLUDE=/w/plain-folders.cmake",
-        "-DCMAKE_MAKE_PROGRAM=/t/ninja", "-Wno-author",
+        "-DCMAKE_MAKE_PROGRAM=/t/ninja", "-DCMAKE_SUPPRESS_REGENERATION=ON", "-Wno-author",
     ]  # fmt: skip
     studio = cmake.configure_command(
         cmake_path, ninja, work, ["-G", "Visual Studio 17 2022", "-A", "x64"]
