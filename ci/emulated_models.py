@@ -4,8 +4,8 @@
 
 Every kind of model (dense, experts, delta-net, drafts) in every tensor type, each in one setting of
 KV cache and flash attention in turn (--all: in each); experts also with --cpu-moe, drafts also with
-MTP, some on two devices split by layers and by tensors. What has a result in FILE is not run again, so
-the table can be filled in pieces. Ends with 1 when a model says something else on the GPU.
+MTP, some on two devices split by layers and by tensors. What has a result in FILE is not run again,
+so the table can be filled in pieces. Ends with 1 when a model says something else on the GPU.
 """
 
 from __future__ import annotations
