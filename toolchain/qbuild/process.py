@@ -187,7 +187,8 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     """
     assert process.stdout is not None
     if host.system() != "windows":
-        yield from process.stdout
+        with process.stdout:
+            yield from process.stdout
         return
     import queue  # Windows alone
 
