@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import signal
 import subprocess
@@ -128,7 +129,7 @@ class Child:
     """A process that says these lines and ends as it is told."""
 
     def __init__(self, *lines: str, stubborn: bool = False) -> None:
-        self.stdout = list(lines)
+        self.stdout = io.StringIO("".join(lines))
         self.pid, self.stubborn = 4242, stubborn
         self.waits: list[float | None] = []
 
@@ -168,7 +169,9 @@ def test_output_goes_to_the_log_and_to_whoever_listens(
 ) -> None:
     log, heard, bound = tmp_path / "log", list[str](), Bound()
     log.write_text("before\n")
-    assert run(Child("one\n", "two\n"), log, bound, on_line=heard.append) == 7
+    child = Child("one\n", "two\n")
+    assert run(child, log, bound, on_line=heard.append) == 7
+    assert child.stdout.closed
     assert log.read_text() == "before\none\ntwo\n" and heard == ["one", "two"]
     assert killed == [] and bound.ended == 1
 
