@@ -11,6 +11,7 @@ import pytest
 
 from qbuild.cli.main import COMMANDS
 from qbuild.recipe.load import known_recipes
+from support.tools import needs
 
 pytestmark = pytest.mark.integration
 
@@ -46,6 +47,7 @@ def test_what_may_come_next(line: str, words: set[str], tmp_path: Path) -> None:
     assert all(word in words or word.startswith("-") for word in found)
 
 
+@needs("bash")
 def test_in_a_bash(tmp_path: Path) -> None:
     """The script that `qbuild completion bash` prints, as bash calls it."""
     program = tmp_path / "qbuild"
