@@ -280,6 +280,7 @@ def test_a_real_systemd_starts_the_unit_and_the_server_answers(tmp_path: Path) -
     folder, port = Path("/opt") / f"qbuild-test-{os.getpid()}", free_port()
     # a person's bundle: without the models that may lie there
     shutil.copytree(Path(server).parent, folder, ignore=shutil.ignore_patterns("models", "slots"))
+    folder.chmod(0o755)  # unpacked by `mktemp -d` it is its owner's alone: the unit runs as nobody
     try:
         recipe = load_recipe("avx2", os="linux")
         for file in extra_files(recipe):
