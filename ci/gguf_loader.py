@@ -20,6 +20,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from cpp_reader import Node, Reader, parameters
+from from_source import write_or_compare
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 OUT: Final = ROOT / "toolchain" / "data" / "gguf-loader.json"
@@ -324,18 +325,5 @@ def written(found: dict[str, Any]) -> str:
     return lines(found, 0) + "\n"
 
 
-def main() -> int:
-    """Write the table, or with ``--check`` compare and fail."""
-    source = Path(next(each for each in sys.argv[1:] if not each.startswith("-")))
-    text = written(table(source))
-    if "--check" in sys.argv:
-        same = OUT.read_text(encoding="utf-8") == text
-        print("the table is the source's" if same else f"stale: {OUT.relative_to(ROOT)}")
-        return 0 if same else 1
-    OUT.write_text(text, encoding="utf-8")
-    print(f"wrote {OUT.relative_to(ROOT)}: {len(text)} bytes")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(write_or_compare(lambda source: written(table(source)), OUT))

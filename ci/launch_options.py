@@ -9,8 +9,9 @@ download. A build looks into the patched source itself.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+
+from from_source import write_or_compare
 
 from qbuild.bundle.launch.source_options import in_tree
 from qbuild.recipe.load import known_recipes
@@ -55,17 +56,5 @@ def _series(name: str) -> tuple[str, ...]:
     return tuple(load_recipe(name).series)
 
 
-def main() -> int:
-    """Write the table, or with ``--check`` compare and fail."""
-    text = table(Path(next(each for each in sys.argv[1:] if not each.startswith("-"))))
-    if "--check" in sys.argv:
-        same = OUT.read_text(encoding="utf-8") == text
-        print("the table is the source's" if same else f"stale: {OUT.relative_to(ROOT)}")
-        return 0 if same else 1
-    OUT.write_text(text, encoding="utf-8")
-    print(f"wrote {OUT.relative_to(ROOT)}")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(write_or_compare(table, OUT))

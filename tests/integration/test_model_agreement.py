@@ -40,9 +40,10 @@ def models(source: Path, tmp_path_factory: pytest.TempPathFactory) -> list[broke
     return list(broken_models.whole(source, tmp_path_factory.mktemp("keys")))
 
 
-def test_the_table_is_the_pinned_sources(source: Path) -> None:
+@pytest.mark.parametrize("script", ["gguf_loader.py", "launch_options.py"])
+def test_the_table_is_the_pinned_sources(script: str, source: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "ci" / "gguf_loader.py"), str(source), "--check"],
+        [sys.executable, str(ROOT / "ci" / script), str(source), "--check"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -102,3 +102,14 @@ def test_units_are_written_only_where_they_fit(
     fit = ["launch", "fit", "gtx1060", "--profile", "trio", "--models", str(folder)]
     assert main.run([*fit, "--gpu", "GTX 1060", "--ram", "32"]) == 0
     assert "together" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["--vram", "nan"], ["--vram=-3"], ["--ram", "0"], ["--ram", "x"]]
+)
+@pytest.mark.parametrize("verb", [["launch", "fit", "gtx1060", "trio"], ["model", "x.gguf"]])
+def test_an_amount_of_memory_is_a_number_above_zero(
+    verb: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*verb, *words]) == 2
+    assert "a number of gigabytes above 0 is wanted" in capsys.readouterr().err

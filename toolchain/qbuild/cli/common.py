@@ -64,6 +64,32 @@ def add_recipe(parser: argparse.ArgumentParser, *, gpu: bool = True) -> None:
         )
 
 
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which machine's memory is counted with."""
+    parser.add_argument(
+        "--facts", metavar="FILE", help="the machine (`qbuild doctor --capture`), not this one"
+    )
+    parser.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help='a card instead of the machine\'s, e.g. "GTX 1060"; may be repeated',
+    )
+    parser.add_argument("--vram", type=_gigabytes, metavar="GB", help="memory of each card")
+    parser.add_argument("--ram", type=_gigabytes, metavar="GB", help="main memory")
+
+
+def _gigabytes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"a number of gigabytes above 0 is wanted, not {text!r}")
+    return value
+
+
 def add_build(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how to build, none of which changes the zip."""
     parser.add_argument("-j", "--jobs", type=int, metavar="N", help="compilers at once")

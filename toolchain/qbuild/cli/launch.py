@@ -8,7 +8,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbuild.cli.common import add_everywhere, add_recipe, load, load_lock, print_json
+from qbuild.cli.common import (
+    add_everywhere,
+    add_machine,
+    add_recipe,
+    load,
+    load_lock,
+    print_json,
+)
 from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 
@@ -58,7 +65,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--models", metavar="DIR", default=".", help="the unpacked bundle with its models (here)"
     )
     for sub in (systemd, fit):
-        _add_machine(sub)
+        add_machine(sub)
     watchdog = verb("watchdog", "a batch file that starts a server profile again (Windows)")
     add_recipe(watchdog)
     _add_profile(watchdog)
@@ -88,19 +95,6 @@ def _add_nginx(parser: argparse.ArgumentParser) -> None:
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="NAME", help="launch profile (default: the server's)")
-
-
-def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--facts", metavar="FILE", help="another machine's (`doctor --capture`)")
-    parser.add_argument(
-        "--gpu",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a card of yours; may be repeated",
-    )
-    parser.add_argument("--vram", type=float, metavar="GB", help="memory of each card")
-    parser.add_argument("--ram", type=float, metavar="GB", help="main memory")
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:

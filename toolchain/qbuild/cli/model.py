@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild.cli.common import print_json
+from qbuild.cli.common import add_machine, print_json
 from qbuild.console import Reporter
 from qbuild.errors import ModelError, UsageError
 
@@ -31,18 +31,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "--recipe", metavar="RECIPE", help="whose bundle runs it; else the one that `detect` names"
     )
     parser.add_argument("--os", metavar="OS", help="linux or windows, instead of the recipe's")
-    parser.add_argument(
-        "--facts", metavar="FILE", help="the machine (`qbuild doctor --capture`), not this one"
-    )
-    parser.add_argument(
-        "--gpu",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help='a card instead of the machine\'s, e.g. "GTX 1060"; may be repeated',
-    )
-    parser.add_argument("--vram", type=_size, metavar="GB", help="memory of each card")
-    parser.add_argument("--ram", type=_size, metavar="GB", help="main memory")
+    add_machine(parser)
     parser.add_argument(
         "--ctx-size", type=int, metavar="N", help="context that is wanted, in tokens"
     )
@@ -55,13 +44,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sha256", action="store_true", help="hash the files, too (reads all of them)"
     )
-
-
-def _size(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise ValueError(text)
-    return value
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
