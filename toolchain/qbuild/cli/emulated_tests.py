@@ -197,10 +197,11 @@ def _tell(summary: Mapping[str, Any]) -> None:
 
 
 def _check_all_right(outcome: Outcome, gpu: str, program: Program) -> None:
-    """Check that cases ran and that each was right.
+    """Check that cases ran, that each was right, and that the emulated GPU had nothing to say.
 
     Raises:
-        CompileError: None ran, one is wrong, or there was no time for all of them.
+        CompileError: None ran, one is wrong, a race or a wrong access was seen, or there was no
+            time for all of them.
     """
     where = f"full log: {program.log}"
     if not outcome.results:
@@ -213,6 +214,12 @@ def _check_all_right(outcome: Outcome, gpu: str, program: Program) -> None:
         raise CompileError(
             f"test-backend-ops on the emulated {gpu}: {len(outcome.failed)} cases are "
             f"wrong, first {outcome.failed[0].case}",
+            where=where,
+        )
+    if outcome.findings:
+        raise CompileError(
+            f"the emulated {gpu} found {len(outcome.findings)} faults that no result shows, "
+            f"first: {outcome.findings[0]}",
             where=where,
         )
     if not outcome.complete:

@@ -1,0 +1,62 @@
+"""What a run of test-backend-ops comes to: right, or an error that says what is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qbuild.cli.emulated_tests import _check_all_right, summarise
+from qbuild.emulator.backend_ops import DIED, RIGHT, WRONG, Outcome, Program, Result, load
+from qbuild.errors import CompileError
+
+
+def outcome(*statuses: str, findings: tuple[str, ...] = (), complete: bool = True) -> Outcome:
+    results = [Result(case=f"ADD(n={at})", status=status) for at, status in enumerate(statuses)]
+    return Outcome(
+        results={each.case: each for each in results}, findings=[*findings], complete=complete
+    )
+
+
+def program(tmp_path: Path) -> Program:
+    return Program(path=tmp_path / "t", env={}, log=tmp_path / "log", state=tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    ("ran", "says"),
+    [
+        (outcome(), "no case ran"),
+        (outcome(RIGHT, WRONG), r"1 cases are wrong, first ADD\(n=1\)"),
+        (outcome(DIED), "1 cases are wrong"),
+        (outcome(RIGHT, findings=("race: shared memory at 8",)), "found 1 faults .* race: shared"),
+        (outcome(RIGHT, complete=False), "no time for the others"),
+    ],
+)
+def test_what_is_not_right_is_an_error(ran: Outcome, says: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=says):
+        _check_all_right(ran, "GTX 1060", program(tmp_path))
+
+
+def test_what_is_right_is_none(tmp_path: Path) -> None:
+    _check_all_right(outcome(RIGHT, RIGHT), "GTX 1060", program(tmp_path))
+
+
+def test_a_run_goes_on_behind_a_line_that_a_kill_cut(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    row = json.dumps({"case": "ADD(n=1)", "status": RIGHT, "said": ""})
+    sums = {"ran": [["rows", "k", 2]], "findings": ["x"], "seconds": 1.5}
+    state.write_text(f"{row}\n{json.dumps(sums)}\n{row[:20]}\n{json.dumps(sums)}\n")
+    found = load(state)
+    assert found.results.keys() == {"ADD(n=1)"}
+    assert found.ran == {("rows", "k"): 4}
+    assert (found.findings, found.seconds) == (["x"], 3.0)
+
+
+def test_kernels_are_counted_by_unit_and_name() -> None:
+    ran = outcome(RIGHT)
+    ran.ran = {("a", "k"): 3, ("gone", "k"): 1}
+    found = summarise(ran, {"a": ["k", "l"], "b": ["k"]}, "GTX 1060")
+    assert (found["kernels"], found["kernels_ran"]) == (3, 1)
+    assert found["not_run"] == {"a": ["l"], "b": ["k"]}
+    assert found["validated"] is False
