@@ -22,6 +22,7 @@ from qbuild.bundle.launch.scripts import extra_files
 from qbuild.extras.services import nginx_site, systemd_unit
 from qbuild.recipe.load import load_recipe
 from qbuild.verify import tiny_gguf
+from support.services import free_port, healthy
 
 pytestmark = pytest.mark.integration
 
@@ -77,12 +78,6 @@ def one_systemd() -> Iterator[None]:
         if seen.returncode != BOOTED:
             pytest.skip(f"no systemd starts in a namespace here: {seen.stderr[-300:]}")
         yield
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -298,7 +293,7 @@ def test_a_real_systemd_starts_the_unit_and_the_server_answers(tmp_path: Path) -
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
             )  # fmt: skip
             try:
-                assert healthy(port), log.read_text(errors="replace")
+                assert healthy(port, process, 60), log.read_text(errors="replace")
                 assert tiny_gguf.SENTENCE in completion(port)
             finally:
                 process.kill()
@@ -312,17 +307,3 @@ def completion(port: int) -> str:
     body = b'{"prompt": "\\n", "n_predict": 12, "temperature": 0}'
     connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
     return connection.getresponse().read().decode()
-
-
-def healthy(port: int) -> bool:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return True
-        except OSError:
-            pass
-        time.sleep(0.2)
-    return False

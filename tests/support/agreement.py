@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import re
-import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +13,7 @@ from pathlib import Path
 from qbuild.errors import QbuildError
 from qbuild.modelfile.parts import open_model
 from qbuild.modelfile.summary import summarise
+from support import services
 
 _WAIT = 120.0  # seconds; a sound small model takes one, on a busy machine more
 
@@ -44,9 +42,7 @@ class Row:
 
 def ask_server(model: Path, server: Path, *flags: str) -> tuple[bool, str]:
     """Start the server on a model; return whether it became healthy, and what it said last."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = services.free_port()
     command = [str(server), "-m", str(model), "--host", "127.0.0.1", "--port", str(port),
                "-c", "256", "--parallel", "1", "-t", "1", "--fit", "off", *flags]  # fmt: skip
     log = model.with_name("server.log")
@@ -56,27 +52,11 @@ def ask_server(model: Path, server: Path, *flags: str) -> tuple[bool, str]:
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # a debugger takes seconds
         )  # fmt: skip
         try:
-            healthy = _wait(process, port)
+            healthy = services.healthy(port, process, _WAIT)
         finally:
             process.kill()
             process.wait()
     return healthy, _last_words(log.read_text(errors="replace"), process.returncode)
-
-
-def _wait(process: subprocess.Popen[bytes], port: int) -> bool:
-    deadline = time.monotonic() + _WAIT
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            return False
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return True
-        except OSError:
-            pass
-        time.sleep(0.1)
-    return False
 
 
 def _last_words(log: str, code: int) -> str:

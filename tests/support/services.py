@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import shutil
 import signal
@@ -37,6 +38,19 @@ def wait_for(port: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"nothing listens on port {port}")
+
+
+def healthy(port: int, process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait until a llama-server says that it is ready; false: it ended, or did not in that time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return True
+        time.sleep(0.1)
+    return False
 
 
 class Redis:
