@@ -48,6 +48,12 @@ def told(record_property: Callable[[str, object], None]) -> Callable[[str], None
 _skipped: list[str] = []
 
 
+def _forbidden(config: pytest.Config) -> bool:
+    """Where every tool must be there (CI), a skipped test is a failure."""
+    required = bool(os.environ.get("QBUILD_REQUIRE_TOOLS"))
+    return required and bool(_skipped) and not hasattr(config, "workerinput")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what was skipped."""
     if report.skipped and not hasattr(report, "wasxfail"):
@@ -56,11 +62,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Where every tool must be there (CI), a skipped test is a failure."""
-    if (
-        _skipped
-        and os.environ.get("QBUILD_REQUIRE_TOOLS")
-        and not hasattr(session.config, "workerinput")
-    ):
-        print("\nskipped, and QBUILD_REQUIRE_TOOLS forbids it:", *_skipped, sep="\n  ")
+    """Fail a run with a forbidden skip."""
+    if _forbidden(session.config):
         session.exitstatus = 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say so behind pytest's last line, which counts the skipped as nothing bad."""
+    if _forbidden(config):
+        print("FAILED: skipped, and QBUILD_REQUIRE_TOOLS forbids it:", *_skipped, sep="\n  ")

@@ -191,7 +191,8 @@ def post(server: Server, path: str, body: Any, timeout: float = 120) -> tuple[in
         with urllib.request.urlopen(request, timeout=timeout) as response:
             return int(response.status), response.read().decode()
     except urllib.error.HTTPError as error:
-        return int(error.code), error.read().decode()
+        with error:
+            return int(error.code), error.read().decode()
 
 
 def awake(text: str, seed: int = 3) -> list[bytes]:

@@ -44,8 +44,8 @@ def healthy(port: int, process: subprocess.Popen[bytes], seconds: float) -> bool
     """Wait until a llama-server says that it is ready; false: it ended, or did not in that time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.closing(connection), contextlib.suppress(OSError):
             connection.request("GET", "/health")
             if connection.getresponse().status == 200:
                 return True
