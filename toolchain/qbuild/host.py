@@ -25,9 +25,10 @@ def platform_key() -> str:
     if hasattr(os, "uname"):
         machine = os.uname().machine.lower()
     else:
-        import platform  # every start would pay for its patterns
+        # not platform.machine(): that runs `cmd /c ver` or asks WMI (3.12), which takes seconds
+        import sysconfig
 
-        machine = platform.machine().lower()
+        machine = sysconfig.get_platform().rpartition("-")[2]
     return f"{system()}-{_MACHINES.get(machine, machine)}"
 
 

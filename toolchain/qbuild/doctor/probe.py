@@ -100,7 +100,7 @@ class HostProbe:
         """See :class:`Probe`."""
         if hasattr(os, "uname"):
             return os.uname().release
-        import platform  # see host.platform_key
+        import platform  # see host.platform_key for why not at the top
 
         return platform.version()
 
