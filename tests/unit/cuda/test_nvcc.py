@@ -28,6 +28,7 @@ NVCC = "toolchain.name=nvcc"
 def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine be the one that is described here, wherever the tests run."""
     monkeypatch.setattr("qbuild.host.platform_key", lambda: "linux-x86_64")
+    monkeypatch.setattr("qbuild.host.system", lambda: "linux")
 
 
 def kit(version: str, root: str = "/opt/cuda", *, cublas: bool = True) -> Toolkit:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbuild.cli.common import add_everywhere, print_json
+from qbuild.cli.common import add_verbs, print_json
 from qbuild.console import Reporter
 from qbuild.errors import PipelineError, ReproduceError, UsageError
 
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the verbs."""
-    verbs = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
-    )
-    everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    add_everywhere(everywhere)
-
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
-        )
-
+    verb = add_verbs(parser)
     for name, text in (
         ("github", "write .github/workflows/"),
         ("gitlab", "write ci/gitlab-ci.yml, a template to include or copy"),

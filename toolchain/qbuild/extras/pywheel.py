@@ -221,7 +221,7 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
         )
         view.extract_to(work / "bundle")
     for name, text in project_files(what).items():
-        (work / name).write_text(text, encoding="utf-8")
+        (work / name).write_text(text, encoding="utf-8", newline="\n")
     env = {
         **os.environ,
         "PATH": os.pathsep.join([*map(str, programs), os.environ.get("PATH", os.defpath)]),
@@ -238,6 +238,8 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
         env=env,
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
     built = made / what.filename

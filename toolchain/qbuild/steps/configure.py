@@ -218,10 +218,14 @@ def configure(build: Builder, work: Work) -> None:
     marker.unlink(missing_ok=True)
     remove_tree(tree)
     entries = _entries(build, work)
-    (work.folder / "cache.cmake").write_text(_cache_file(entries, launcher), encoding="utf-8")
-    (work.folder / "toolchain.cmake").write_text(work.prepared.toolchain_file, encoding="utf-8")
+    (work.folder / "cache.cmake").write_text(
+        _cache_file(entries, launcher), encoding="utf-8", newline="\n"
+    )
+    (work.folder / "toolchain.cmake").write_text(
+        work.prepared.toolchain_file, encoding="utf-8", newline="\n"
+    )
     plain = work.folder / cmake.PLAIN_FOLDERS_FILE
-    plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
+    plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8", newline="\n")
     started = time.monotonic()
     _run_cmake(build, work)
     if lost := cmake.unwritten(tree, generator):

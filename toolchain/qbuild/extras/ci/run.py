@@ -162,7 +162,7 @@ class _Here:
         match step.get("uses"):
             case None:
                 script = self.work / "step.sh"
-                script.write_text(step["run"], encoding="utf-8")
+                script.write_text(step["run"], encoding="utf-8", newline="\n")
                 self._command([*_BASH, str(script)], title, self.instance.variables(step))
             case "actions/checkout":
                 clone = str(self.work / "clone")
@@ -232,6 +232,12 @@ class _Here:
 def uncommitted(root: Path) -> bool:
     """Tell whether the checkout holds changes that a clone of HEAD will lack."""
     done = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=False
+        ["git", "status", "--porcelain"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )
     return bool(done.stdout.strip())
