@@ -103,6 +103,7 @@ class Program:
             stderr=subprocess.STDOUT,
             env={**os.environ, **self.env, "QBUILD_EMULATOR_REPORT": str(report_file)},
             text=True,
+            encoding="utf-8",
             errors="replace",
             cwd=self.path.parent,
         )
@@ -185,7 +186,7 @@ def run_selection(
             if is_own:
                 file = program.state.with_suffix(".rows")
                 rows = cases.test_file([own[name] for name in piece], numbers)
-                file.write_text(rows, encoding="ascii")
+                file.write_text(rows, encoding="ascii", newline="\n")
                 options = ["--test-file", str(file)]
             else:
                 options = ["-o", ",".join(piece)]

@@ -186,7 +186,7 @@ def _make_kernels(
             finally:
                 pool.shutdown(cancel_futures=True)  # after a failure: no further units
     names = [unit.name for unit in units if made[unit.name].facts["kernels"]]
-    (scratch / "units.h").write_text(make.units_header(names), encoding="ascii")
+    (scratch / "units.h").write_text(make.units_header(names), encoding="ascii", newline="\n")
     library = files / make.KERNELS[kit.target]
     objects = [made[name].path / "unit.o" for name in names]
     commands = make.kernels_commands(kit, objects, scratch, library)
@@ -211,6 +211,8 @@ def read_units(work: Path, ninja: Path) -> list[Unit]:
         [str(ninja), "-C", str(work / "build"), "-t", "compdb"],
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
     if ran.returncode != 0:
@@ -321,7 +323,7 @@ def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path, checks: bool) -> 
     text = gzip.decompress((ir / "unit.ll.gz").read_bytes()).decode("utf-8")
     made = retarget.retarget(text, name, table(), checks=checks)
     rewritten, intrinsics = dest / "unit.ll", dest / make.INTRINSICS
-    rewritten.write_text(made.text, encoding="utf-8")
+    rewritten.write_text(made.text, encoding="utf-8", newline="\n")
     make.run(make.intrinsics_command(kit, intrinsics), kit, cwd=dest, what="intrinsics.c")
     command = make.unit_command(kit, rewritten, intrinsics, dest / "unit.o")
     make.run(command, kit, cwd=dest, what=f"unit {name}")
