@@ -95,9 +95,7 @@ def test_what_looks_at_the_machine(machine: Machine, tmp_path: Path) -> None:
 
 
 def test_what_reads_files(machine: Machine, tmp_path: Path) -> None:
-    tensors = gguf_files.ends()
-    keys = gguf_files.common("llama", 1)
-    gguf_files.write(tmp_path / "m.gguf", keys, tensors)
+    gguf_files.write(tmp_path / "m.gguf", *gguf_files.qwen3())
     assert json.loads(qbuild(machine, tmp_path, "model", "m.gguf", "--json"))
     assert "model" in qbuild(machine, tmp_path, "launch", "show", "laptop")
     (tmp_path / "a.obj").write_bytes(tiny_coff.make_object("/DEFAULTLIB:LIBCMT"))

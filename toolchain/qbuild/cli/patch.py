@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild.cli.common import add_everywhere, load_lock, print_json, store
+from qbuild.cli.common import add_verbs, load_lock, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import PatchError, UsageError
 
@@ -21,16 +21,7 @@ _NAMES_HELP = "series; none named: the recipe's, or all"
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the verbs."""
-    verbs = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
-    )
-    everywhere = _everywhere()
-
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
-        )
-
+    verb = add_verbs(parser)
     status = verb("status", "how each patch fits the pin")
     _add_names(status)
     _add_source(status)
@@ -56,13 +47,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     rebase.add_argument("--dir", metavar="DIR", help="the work tree (default: SERIES-rebase)")
     explain = verb("explain", "why a patch is there, what it touches, what proves it")
     explain.add_argument("name", metavar="NAME", help="series, SERIES/FILE or FILE")
-
-
-def _everywhere() -> argparse.ArgumentParser:
-    """Let the options of every command stand behind the verb, too, without a default of theirs."""
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    add_everywhere(common)
-    return common
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:

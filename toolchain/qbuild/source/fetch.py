@@ -259,7 +259,7 @@ def checkout_tree(repo: Path, commit: str, dest: Path) -> None:
         own = init_bare(Path(scratch) / "own.git")
         (own / "info").mkdir(exist_ok=True)
         (own / "info" / "attributes").write_text(
-            "* -text -ident -filter -working-tree-encoding -eol\n", encoding="utf-8"
+            "* -text -ident -filter -working-tree-encoding -eol\n", encoding="utf-8", newline="\n"
         )
         env = {
             **PLAIN,

@@ -110,7 +110,7 @@ def _fetch(url: str, commit: str, repo: Path, job: Job, *options: str) -> GitRes
     remove_tree(repo)  # a clean restart: nothing of a cut transfer stays
     init_bare(repo)
     if not options:
-        (repo / "shallow").write_text(f"{commit}\n", encoding="ascii")
+        (repo / "shallow").write_text(f"{commit}\n", encoding="ascii", newline="\n")
     with job.reporter.task(f"fetch {commit[:9]}", unit="items") as task:
         return run_git(
             [*CHECKED, "fetch", "--progress", *options, "--no-tags",

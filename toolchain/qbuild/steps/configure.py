@@ -111,7 +111,7 @@ class ConfigureStep(Kind):
         """Write wrappers, toolchain file, options and the call of CMake."""
         words = plan.toolchain.script(out.shell, out.here)
         place = Place(programs=words.programs, work=out.here, cache_dir=f"{out.here}/cache")
-        layout = plan.toolchain.layout(place)
+        layout = plan.toolchain.layout(place).on(windows=out.windows)
         out.note("The compiler as one program, and CMake's toolchain and options")
         for name, command in layout.wrappers.items():
             out.wrapper(name, command)
@@ -123,9 +123,6 @@ class ConfigureStep(Kind):
             ("cache.cmake", cache.replace(escaped, "${CMAKE_CURRENT_LIST_DIR}")),
             (cmake.PLAIN_FOLDERS_FILE, cmake.PLAIN_FOLDERS),
         ):
-            if out.windows:
-                for name in layout.wrappers:
-                    text = text.replace(f'/tools/{name}"', f'/tools/{name}.cmd"')
             out.file(file, text, literal=True)
         for name, value in layout.env.items():
             out.environment(name, value)
@@ -221,10 +218,14 @@ def configure(build: Builder, work: Work) -> None:
     marker.unlink(missing_ok=True)
     remove_tree(tree)
     entries = _entries(build, work)
-    (work.folder / "cache.cmake").write_text(_cache_file(entries, launcher), encoding="utf-8")
-    (work.folder / "toolchain.cmake").write_text(work.prepared.toolchain_file, encoding="utf-8")
+    (work.folder / "cache.cmake").write_text(
+        _cache_file(entries, launcher), encoding="utf-8", newline="\n"
+    )
+    (work.folder / "toolchain.cmake").write_text(
+        work.prepared.toolchain_file, encoding="utf-8", newline="\n"
+    )
     plain = work.folder / cmake.PLAIN_FOLDERS_FILE
-    plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
+    plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8", newline="\n")
     started = time.monotonic()
     _run_cmake(build, work)
     if lost := cmake.unwritten(tree, generator):

@@ -164,7 +164,7 @@ def build_ui(
         )
     shutil.copytree(built, dest / "dist")
     parts = json.loads((built / PARTS).read_text(encoding="utf-8"))
-    (dest / LICENCES).write_text(licence_texts(project, parts), encoding="utf-8")
+    (dest / LICENCES).write_text(licence_texts(project, parts), encoding="utf-8", newline="\n")
     remove_tree(work)
     return {"packages": len(parts)}
 
