@@ -203,6 +203,20 @@ def test_a_damaged_mail_is_refused_before_a_build_fetches_anything(
     assert not dist.exists()
 
 
+@pytest.mark.parametrize("name", known_series(patches_dir()))
+def test_what_is_said_to_prove_a_patch_is_there(name: str) -> None:
+    """A named test is a file here (with a test of that name), or a program that a patch adds."""
+    root = Path(__file__).parents[2]
+    series = load_series(patches_dir(), name)
+    for patch in series.patches:
+        for named in patch.entry.tests:
+            path, _, function = named.partition("::")
+            if "/" not in named:
+                assert any(f"/{named}.cpp".encode() in mail.body for mail in series.patches), named
+            else:
+                assert f"def {function}" in (root / path).read_text(encoding="utf-8"), named
+
+
 def test_a_plan_loads_series_without_git_and_lints() -> None:
     """The run that finds nothing to do imports as little as it can."""
     import qbuild.patches

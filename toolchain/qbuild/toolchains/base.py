@@ -159,6 +159,10 @@ class WorkTree:
         return Place(programs=programs, work=self.work.as_posix(), cache_dir=str(self.cache_dir))
 
 
+TUNE = "QBUILD_TUNE"
+"""Cache entry: the processor that the compiler of ggml's AVX-512 code weighs its choices for."""
+
+
 class Toolchain(ABC):
     """One way to compile one recipe.
 

@@ -140,9 +140,19 @@ endif()
 # What a recipe asks to define for every file; nothing for most.
 add_compile_definitions(${QBUILD_DEFINITIONS})
 
+# For whom the compiler of the arithmetic weighs its choices, where AVX-512 may be used. The
+# instructions stay within the level; only their choice and order change.
+function(qbuild_tune target)
+  get_target_property(options "${target}" COMPILE_OPTIONS)
+  if(QBUILD_TUNE AND target MATCHES "^ggml-cpu" AND options MATCHES "-mavx512f(;|$)")
+    target_compile_options("${target}" PRIVATE "-mtune=${QBUILD_TUNE}")
+  endif()
+endfunction()
+
 function(qbuild_plain_folders folder)
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)
+    qbuild_tune("${target}")
     foreach(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES)
       get_target_property(value "${target}" ${property})
       if(value)
