@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import toolcall_conformance as conformance
@@ -163,17 +161,11 @@ def never_silent(server: Server) -> str:
 OPEN = (
     "<tool_call>\n<function=write_file>\n<parameter=path>\na\n</parameter>\n<parameter=content>\n"
 )
-HTML = {"path": "a", "content": "<ul>\n<li>one</p></li>\n</ul></para></par>"}
 
 
 @row(2, "an answer ends in `…<p>hello</p`: no call", OPEN + "<html><p>hello</p")
 def _(server: Server) -> str:
     return called(asked(server))
-
-
-@row(2, "HTML's end tags are content", requests.xml_call("write_file", **HTML))
-def _(server: Server) -> str:
-    return called(asked(server), ("write_file", HTML))
 
 
 # --- 3: a client that pins a core
@@ -197,42 +189,7 @@ def _(server: Server) -> str:
     return RIGHT if not content.startswith("mine") else f"content {short(content)}"
 
 
-@row(3, "a schema nested 300 deep is 400", "Hello there.")
-def _(server: Server) -> str:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(300):
-        schema = {"type": "object", "properties": {"a": schema}}
-    return status(server, CHAT, body(tools=requests.tool(schema)))
-
-
 # --- 4: each byte once, and none lost
-
-STEP = b"</parameter>"
-PIECES = 160
-"""Tokens of the answer of end tags; each has one more of them than the one before."""
-
-
-def cpu(server: Server) -> float:
-    """Return the CPU time that a server has spent so far, in seconds."""
-    times = psutil.Process(server.process.pid).cpu_times()
-    return float(times.user + times.system)
-
-
-@row(
-    4,
-    f"{len(STEP) * PIECES * PIECES // 2048} KB of end tags: 4 times the text, not 16 times as long",
-    {"\n": [OPEN.encode(), *(STEP * n for n in range(1, PIECES))]},
-)
-def _(server: Server) -> str:
-    spent = []
-    for limit in (PIECES // 2, PIECES):
-        before = cpu(server)
-        server.ask(stream=False, max_tokens=limit)
-        spent.append(cpu(server) - before)
-    return (
-        RIGHT if spent[1] < 1 or spent[1] < 8 * spent[0] else f"{spent[0]:.1f} s, {spent[1]:.1f} s"
-    )
-
 
 BROKEN = '{"имя": read}\n</tool_call>'
 
@@ -324,7 +281,8 @@ def _(server: Server) -> str:
     for path, value, where in requests.BAD:
         got, text = post(server, CHAT, requests.with_value(requests.HISTORY, path, value))
         fine = got == 400 and where in text
-        outcomes[".".join(map(str, path))] = RIGHT if fine else f"HTTP {got}"
+        name = f"{'.'.join(map(str, path))} = {json.dumps(value)[:40]}"
+        outcomes[name] = RIGHT if fine else f"HTTP {got}"
     return each(outcomes)
 
 
@@ -346,19 +304,14 @@ def _(server: Server) -> str:
 # --- 9: a grammar's dead end
 
 
-@row(
-    9, "a format that cannot be kept is an error, and the next answer has it again", "Hello there."
-)
+@row(9, "an answer that cannot be of its schema is an error, the next one is of it", TALK)
 def _(server: Server) -> str:
-    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": 1}}}
-    request = {**body(response_format=schema, max_tokens=8), "tools": []}
+    request = {"prompt": "x\n", "n_predict": 8, "json_schema": {"const": 1}}
     one = json.loads(post(server, "/tokenize", {"content": "1"})[1])["tokens"][0]
-    blocked, text = post(server, CHAT, {**request, "logit_bias": [[one, False]]})
-    if blocked == 200:
-        content = json.loads(text)["choices"][0]["message"]["content"]
-        return f"HTTP 200, content {short(content)}"
-    content = json.loads(post(server, CHAT, request)[1])["choices"][0]["message"]["content"]
-    return compared(content, "1")
+    got, text = post(server, "/completion", {**request, "logit_bias": [[one, False]]})
+    if got == 200:
+        return f"HTTP 200, content {short(json.loads(text)['content'])}"
+    return compared(json.loads(post(server, "/completion", request)[1])["content"], "1")
 
 
 # --- 10: control tokens, stop words
@@ -379,16 +332,10 @@ def _(server: Server) -> str:
 @row(
     10,
     "a client's stop word inside a call cuts it",
-    requests.xml_call("write_file", path="a", content="one STOP two"),
+    requests.xml_call("read", path="a", limit="7"),
 )
 def _(server: Server) -> str:
-    stops = ("STOP", "</function>", "</tool_call>")
-    outcomes = {}
-    for stop in stops:
-        calls = [json.loads(a) for _, a in asked(server, stop=[stop]).calls]
-        whole = [{"path": "a", "content": "one STOP two"}]
-        outcomes[stop] = RIGHT if calls in ([], whole) else f"calls {short(calls)}"
-    return each(outcomes)
+    return called(asked(server, stop=["7"]))
 
 
 # --- 11: a value that ends like its end tag
@@ -529,9 +476,9 @@ for similar in ALIKE:
 # --- 16: depth
 
 
-@row(16, "a request nested 50,000 deep is 400, and the server lives", requests.SAYS)
+@row(16, "a request nested 500,000 deep is 400, and the server lives", requests.SAYS)
 def _(server: Server) -> str:
-    text = json.dumps(body())[:-1] + f', "x": {requests.nested(50_000)}}}'
+    text = json.dumps(body())[:-1] + f', "x": {requests.nested(500_000)}}}'
     first = status(server, CHAT, text.encode())
     return each({"answer": first, "the next": status(server, CHAT, body(), 200)})
 
@@ -543,7 +490,7 @@ def _(server: Server) -> str:
 def _(server: Server) -> str:
     outcomes = {}
     for most in (2000, 2001):
-        items = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": most}
+        items = {"type": "array", "items": {"type": "string"}, "maxItems": most}
         schema = {"type": "object", "properties": {"a": items}, "required": ["a"]}
         outcomes[str(most)] = status(server, CHAT, body(tools=requests.tool(schema)), 200)
     return each(outcomes)

@@ -5,7 +5,8 @@
 
 ``toolcall_parser.c`` is compiled against the library and reads answers of 64 KiB and 1 MiB, four
 bytes at a time as a server does for each token. CPU time of that process, the least of the rounds;
-the slope is log(time ratio) over log(16): 1 is linear, 2 quadratic. Exit status 1: one above 1.1.
+the slope is log(time ratio) over log(size ratio): 1 is linear, 2 quadratic. Exit status 1: one is
+above 1.1.
 """
 
 from __future__ import annotations
@@ -75,26 +76,28 @@ def main() -> int:
     parser.add_argument("--source", type=Path, required=True, help="the patched source")
     parser.add_argument("--library", type=Path, required=True, help="a patched libllama.so.0")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sizes", type=int, nargs=2, default=SIZES, help="in bytes")
     parser.add_argument("--only", nargs="*", choices=SHAPES, help="shapes, all by default")
     options = parser.parse_args()
     steepest = 0.0
     with tempfile.TemporaryDirectory() as folder:
         driver = compiled(options.source, options.library.absolute(), Path(folder))
-        print("| shape | 64 KiB, ms | 1 MiB, ms | ns a byte | slope | MiB |")
+        first, last = (f"{size // 1024} KiB, ms" for size in options.sizes)
+        print(f"| shape | {first} | {last} | ns a byte | slope | MiB |")
         print("|---|---|---|---|---|---|")
         for name, (start, again) in SHAPES.items():
             if options.only and name not in options.only:
                 continue
             costs = [
                 cost(driver, "answer", start, again, str(size), str(options.rounds))
-                for size in SIZES
+                for size in options.sizes
             ]
             (small, _), (large, memory) = costs
-            slope = math.log(large / small) / math.log(SIZES[1] / SIZES[0])
+            slope = math.log(large / small) / math.log(options.sizes[1] / options.sizes[0])
             steepest = max(steepest, slope)
             print(
-                f"| {name} | {1e3 * small:.2f} | {1e3 * large:.2f} | {1e9 * large / SIZES[1]:.0f} "
-                f"| {slope:.2f} | {memory:.0f} |",
+                f"| {name} | {1e3 * small:.2f} | {1e3 * large:.2f} "
+                f"| {1e9 * large / options.sizes[1]:.0f} | {slope:.2f} | {memory:.0f} |",
                 flush=True,
             )
     print(f"\nsteepest: {steepest:.2f}")

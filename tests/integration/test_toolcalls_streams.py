@@ -347,9 +347,9 @@ def test_anthropic_stop_sequence(
         assert message.content[0].text == "Hello "
         message = anthropic_message(server, stream, stop_sequences=["none"])
         assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
-    with serving(server_bin, tmp_path, CALL + "\nThat is all of it.", text) as server:
-        message = anthropic_message(server, stream, stop_sequences=["all"])
-        assert (message.stop_reason, message.stop_sequence) == ("tool_use", "all")
+    with serving(server_bin, tmp_path, CALL + "\nThat is every one.", text) as server:
+        message = anthropic_message(server, stream, stop_sequences=["every"])
+        assert (message.stop_reason, message.stop_sequence) == ("tool_use", "every")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -359,7 +359,7 @@ def test_a_stop_of_the_template_is_the_model_s_end(
     """Laguna's end of a turn, spelled as text, is no stop sequence of the client."""
     text = (templates / "poolside-Laguna-XS-2.1.jinja").read_text(encoding="utf-8")
     says = "Hello there.</assistant>"
-    with serving(server_bin, tmp_path, says, text, also_after=">") as server:
+    with serving(server_bin, tmp_path, says, text, also_after=">", specials=()) as server:
         message = anthropic_message(server, stream, stop_sequences=["none"])
         assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
         assert message.content[0].text == "Hello there."
