@@ -93,10 +93,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         CompileError: A test failed.
     """
     from qbuild import resources
+    from qbuild.held import remove_tree
     from qbuild.steps import plan as plans
     from qbuild.steps.builder import Builder
     from qbuild.steps.captured import capture
-    from qbuild.store import remove_tree
 
     if args.emulate:
         from qbuild.cli.emulated_tests import run_tests
