@@ -136,9 +136,12 @@ def _resolves(pin: SourcePin | WheelPin, reporter: Reporter) -> tuple[str, str]:
 
 def _commit_there(pin: SourcePin) -> str:
     """Return nothing when the repository gives the commit with the pinned tree, else why not."""
+    from qbuild.source.gitless import have_git
     from qbuild.source.quarantine import Unusable
     from qbuild.source.remote import tree_of
 
+    if not have_git():
+        return "there is no git on this machine to ask it with"
     with held.scratch("qbuild-lock-") as scratch:
         try:
             tree = tree_of(pin.url, pin.commit, Path(scratch) / "repo.git")
@@ -199,7 +202,9 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
 def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
     from qbuild.recipe import config, lock, lockedit
     from qbuild.source.fetch import fetch_commit
+    from qbuild.source.gitenv import need_git
 
+    need_git()
     text = lock.LOCKFILE.read(path)
     old = lock.parse_lock(text, str(path)).source(args.source)
     origins = [*config.source_origins(args.origin)]

@@ -73,6 +73,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         "rebase": _rebase,
         "explain": _explain,
     }[args.verb]
+    if args.verb != "explain":
+        from qbuild.source.gitenv import need_git
+
+        need_git()
     if args.verb in ("refresh", "explain"):  # they need no source, so no store
         return run(args, reporter)
     with store(args).in_use():
