@@ -8,13 +8,14 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import backend_ops, cases, gpus
+from qbuild.emulator import backend_ops, cases, gpus, make
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
@@ -39,7 +40,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     args.overrides = [*args.overrides, "build.ui=false"]
     gpu = gpus.find(args.emulate)
-    chosen = _chosen(args)
+    units, chosen = _chosen(args)
     recipe = _recipe_for_here(args)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
@@ -53,13 +54,16 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
-        kernels = emulator.kernels(with_code, checks=args.check)
+        kernels = emulator.kernels(with_code, checks=args.check, only=units)
         programs = emulator.tests(builder(device_code=False))
+        places = [kernels.path / "files", programs.path / "bin"]
+        if args.prepare or (chosen is not None and not (args.sample or args.cases)):
+            places.append(emulator.graphs(with_code, programs).path / "bin")
         header = (with_code.result("patch").path / _HEADER).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(args.prepare or name).absolute()
             folder.mkdir(parents=True, exist_ok=True)
-            emulator.put_together(folder, kernels.path / "files", programs.path / "bin")
+            emulator.put_together(folder, *places)
             if args.prepare:
                 print(folder / "test-backend-ops")
                 return 0
@@ -73,8 +77,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 state=place / f"{id}.jsonl",
             )
             outcome = _run(args, program, chosen, cases.numbers_in(header), reporter)
-    units: Mapping[str, Sequence[str]] = kernels.facts["units"]
-    summary = summarise(outcome, units, gpu.name) | {
+    summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
@@ -97,15 +100,19 @@ def _recipe_for_here(args: argparse.Namespace) -> Recipe:
     return recipe
 
 
-def _chosen(args: argparse.Namespace) -> cases.Selection | None:
-    """Return the cases to run, or nothing where options of test-backend-ops choose them."""
+def _chosen(args: argparse.Namespace) -> tuple[Sequence[str], cases.Selection | None]:
+    """Return the units to make (none: all), and the cases to run (none: --ops, --params choose)."""
+    if args.sample and (args.cases or args.ops or args.params):
+        raise UsageError("--sample brings its own cases", fix="leave out --cases, --ops, --params")
+    if args.sample:
+        return cases.sample()
     if args.cases:
         path = Path(args.cases)
         try:
-            return cases.parse(path.read_text(encoding="utf-8"), str(path))
+            return (), cases.parse(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"the cases cannot be read: {error}", where=str(path)) from error
-    return None if args.ops or args.params else cases.selection()
+    return (), None if args.ops or args.params else cases.selection()
 
 
 def _run(
@@ -115,8 +122,15 @@ def _run(
     numbers: Mapping[str, Mapping[str, int]],
     reporter: Reporter,
 ) -> Outcome:
-    total = len(chosen.named) + len(chosen.own) if chosen else None
-    with reporter.task("test-backend-ops", total=total) as task:
+    graphs = replace(
+        program,
+        path=program.path.with_name(make.GRAPHS),
+        state=program.state.with_name(f"{program.state.stem}-graphs.jsonl"),
+    )
+    names = backend_ops.names_of(graphs.path) if graphs.path.exists() else ()
+    operations = len(chosen.named) + len(chosen.own) if chosen else 0
+    total = operations + len(names) if chosen else None
+    with reporter.task("cases", total=total) as task:
 
         def progress(done: int, op: str) -> None:
             task.update(done=done, note=op)
@@ -131,8 +145,19 @@ def _run(
             return backend_ops.run_options(program, options, progress)
         if args.again:
             program.state.unlink(missing_ok=True)
+            graphs.state.unlink(missing_ok=True)
         until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
-        return backend_ops.run_selection(program, chosen, numbers, until=until, progress=progress)
+        done = backend_ops.run_selection(program, chosen, numbers, until=until, progress=progress)
+        if not names:
+            return done
+        more = backend_ops.run_selection(
+            graphs,
+            cases.Selection(named=names, own=()),
+            numbers,
+            until=until,
+            progress=lambda count, op: progress(operations + count, op),
+        )
+        return backend_ops.merged(done, more)
 
 
 def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) -> dict[str, Any]:
@@ -159,6 +184,7 @@ def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) ->
         "kernels_ran": len(ran),
         "kernels_out_of_reach": len(out_of_reach.keys() - ran),
         "out_of_reach": dict(collections.Counter(out_of_reach.values())),
+        "not_run_because": dict(collections.Counter(cases.unrun(left).values())),
         "wrongly_out_of_reach": sorted(name for _, name in ran & out_of_reach.keys()),
         "not_run": {
             unit: sorted(name for other, name in left if other == unit)
@@ -187,6 +213,8 @@ def _tell(summary: Mapping[str, Any]) -> None:
         print(f"  {count:5} out of reach: {why}")
     for unit, names in summary["not_run"].items():
         print(f"  {len(names):5} of {unit} did not run")
+    for why, count in summary["not_run_because"].items():
+        print(f"  {count:5} of these: {why}")
     for name in summary["wrongly_out_of_reach"]:
         print(f"  ran although a rule says that it cannot: {name}")
     for each in summary["failed"][:_SHOWN]:

@@ -59,6 +59,11 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="the cases of this file instead of the committed selection (emulated-cases.txt)",
     )
     emulated.add_argument(
+        "--sample",
+        action="store_true",
+        help="compile few small units and run their cases alone: what CI has time for",
+    )
+    emulated.add_argument(
         "--minutes",
         type=float,
         metavar="N",

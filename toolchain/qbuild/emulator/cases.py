@@ -23,7 +23,7 @@ from qbuild.errors import ToolchainError, UsageError
 
 FILE: Final = "emulated-cases.txt"
 UNREACHED: Final = "emulated-unreached.toml"
-SAMPLE: Final = "sample"
+SAMPLE: Final = "emulated-sample.toml"
 
 _ROW: Final = re.compile(r"(\w+\[[\d,]+\]) = (\w+)(?:\(([^)]*)\))? (.+)")
 _TENSOR: Final = re.compile(r"(\w+)\[([\d,]+)\]")
@@ -149,6 +149,15 @@ def selection() -> Selection:
     return parse(path.read_text(encoding="utf-8"), FILE)
 
 
+def sample() -> tuple[tuple[str, ...], Selection]:
+    """Return the units of CI's sample, and the cases of the selection that need no other."""
+    table = resources.read_table(SAMPLE)
+    every, operations = selection(), frozenset(table["operations"])
+    named = tuple(name for name in every.named if name.partition("(")[0] in operations)
+    own = tuple(case for case in every.own if case.op in operations)
+    return tuple(table["units"]), Selection(named=named, own=own)
+
+
 def numbers_in(header: str) -> Mapping[str, Mapping[str, int]]:
     """Return the numbers of ggml's operations and types: ``op`` and ``type`` → name → number.
 
@@ -202,9 +211,17 @@ def unreached(kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], st
     Args:
         kernels: Unit and mangled name of each kernel.
     """
+    return _reasons("unreached", kernels)
+
+
+def unrun(kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+    """Return the kernels that sm_61 reaches and the emulated GPU does not, with the reason."""
+    return _reasons("unrun", kernels)
+
+
+def _reasons(table: str, kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
     rules = [
-        (re.compile(rule["kernel"]), rule["why"])
-        for rule in resources.read_table(UNREACHED)["unreached"]
+        (re.compile(rule["kernel"]), rule["why"]) for rule in resources.read_table(UNREACHED)[table]
     ]
     found = {}
     for unit, name in kernels:

@@ -32,6 +32,9 @@ CUBLAS: Final = {"linux": "libcublas.so.12", "windows": "cublas64_12.dll"}
 DRIVER: Final = {"linux": "libcuda.so.1", "windows": "nvcuda.dll"}
 INTRINSICS: Final = "intrinsics.bc"
 
+GRAPHS: Final = "test-graphs"
+"""The program that computes graphs of our own on two backends."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
@@ -159,6 +162,31 @@ def runtime_commands(kit: Kit, folder: Path, scratch: Path) -> list[list[str]]:
             link.append(f"-Wl,--out-implib={scratch / name}.lib")
         commands.append([*link, "-o", str(folder / name)])
     return commands
+
+
+def graphs_commands(
+    kit: Kit, headers: Path, libraries: Path, scratch: Path, program: Path
+) -> list[list[str]]:
+    """Return the commands that make ``test-graphs``, a Linux program beside ggml's libraries.
+
+    Args:
+        kit: What compiles.
+        headers: ggml's ``include`` folder.
+        libraries: Where ggml's libraries are.
+        scratch: Where objects may be put.
+        program: The program.
+    """
+    compiler = [str(kit.zig), "c++", "-target", _TRIPLE["linux"], "-std=c++17", "-O1", "-Wall"]
+    sources_ = sorted((sources() / "tests").glob("*.cpp"))
+    objects = [str(scratch / f"{source.stem}.o") for source in sources_]
+    commands = [
+        [*compiler, "-I", str(headers), "-c", str(source), "-o", made]
+        for source, made in zip(sources_, objects, strict=True)
+    ]
+    names = ("libggml.so", "libggml-base.so")
+    linked = [str(libraries / name) for name in names]
+    link = [*compiler, "-s", *objects, *linked, "-Wl,-rpath,$ORIGIN", "-o", str(program)]
+    return [*commands, link]
 
 
 def run(command: Sequence[str], kit: Kit, *, cwd: Path, what: str) -> None:

@@ -55,10 +55,18 @@ class Setting:
     flags: tuple[str, ...]
 
     @property
+    def drafts(self) -> bool:
+        """Whether the model proposes tokens to itself."""
+        return "--spec-type" in self.flags
+
+    @property
     def on_cpu(self) -> tuple[str, ...]:
-        """The options of the run on the CPU alone."""
+        """The options of the run on the CPU alone.
+
+        It does not draft: a draft changes no token, and of drafted ones no margin is known.
+        """
         left = list(self.flags)
-        for flag, values in (("-sm", 1), ("--cpu-moe", 0)):
+        for flag, values in (("-sm", 1), ("--cpu-moe", 0), ("--spec-type", 1)):
             if flag in left:
                 at = left.index(flag)
                 del left[at : at + 1 + values]
@@ -276,9 +284,9 @@ class Session:
         id = f"{_ID}.{model.stem}.{setting.name}"
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
-            cpu = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
+            cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
             before = self._reported()
-            gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
+            gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
         kernels = len(report.read(self._reported()[len(before) :]))
@@ -288,10 +296,12 @@ class Session:
             problems.append("its first token is no whole character: nothing can be compared")
         if not kernels:
             problems.append("no kernel ran: the program did not use the emulated GPU")
+        if setting.drafts and not drafted:
+            problems.append("no token was drafted")
         seen = (
             f"{both.equal} of {both.total} tokens equal, log-probabilities within "
             f"{both.error:.2g}, {kernels} kernels"
-        )
+        ) + (f", {drafted} tokens drafted" if setting.drafts else "")
         seconds = time.monotonic() - started
         return judge(id, title, problems, seen, seconds=seconds)
 
@@ -300,7 +310,7 @@ class Session:
 
     def _ask(
         self, model: Path, prompt: str, flags: Sequence[str], more: Mapping[str, Any] | None
-    ) -> tuple[tokens.Token, ...]:
+    ) -> tuple[tuple[tokens.Token, ...], int]:
         program = self.programs.find("llama-server")
         if program is None:
             raise VerifyError("there is no llama-server in this bundle")
@@ -349,14 +359,15 @@ class Session:
         )
 
 
-def _answer(program: str, stdout: str, stderr: str) -> tuple[tokens.Token, ...]:
+def _answer(program: str, stdout: str, stderr: str) -> tuple[tuple[tokens.Token, ...], int]:
+    """Return the tokens of a server's only answer, and how many of them were drafted."""
     try:
         result = json.loads(stdout)
         problem = result["problem"]
         if not problem:
             answer = result["answers"][0]
             if answer["status"] == 200:
-                return tokens.read_answer(answer["text"])
+                return tokens.read_answer(answer["text"]), tokens.drafted(answer["text"])
             problem = f"/completion answers {answer['status']}: {answer['text'][:200]}"
     except (ValueError, KeyError, IndexError, TypeError) as error:
         problem = f"its answer is not what it should be ({type(error).__name__}: {error})"
