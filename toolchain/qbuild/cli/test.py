@@ -38,7 +38,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help="also build and run this test of upstream's, e.g. test-chat; may be repeated",
     )
-    emulated = parser.add_argument_group("on the emulated GPU")
+    _add_emulated(parser.add_argument_group("on the emulated GPU"))
+
+
+def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
     emulated.add_argument(
         "--emulate",
         nargs="?",
