@@ -71,8 +71,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 print(folder / "test-backend-ops")
                 return 0
             place = Path(args.dist).absolute() / _FOLDER
-            what = [kernels.key, programs.key, gpu.name, str(args.shuffle)]
-            id = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+            id = _id(kernels.key, programs.key, gpu.name, str(args.shuffle))
             program = Program(
                 path=folder / "test-backend-ops",
                 env=gpus.environment([gpu]) | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)},
@@ -91,6 +90,11 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         _tell(summary)
     _check_all_right(outcome, gpu.name, program)
     return 0
+
+
+def _id(*what: str) -> str:
+    """Return a name for the results of one choice of kernels, program, GPU and order."""
+    return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
 
 
 def _recipe_for_here(args: argparse.Namespace) -> Recipe:

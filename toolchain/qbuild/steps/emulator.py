@@ -26,6 +26,7 @@ from qbuild.emulator import graphs, make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
 from qbuild.emulator.table import table
 from qbuild.errors import CompileError, ToolchainError
+from qbuild.held import remove_tree
 from qbuild.process import run_logged
 from qbuild.resources import data_dir
 from qbuild.steps.base import Step
@@ -34,7 +35,7 @@ from qbuild.steps.configure import configure
 from qbuild.steps.ensure import ensure
 from qbuild.steps.plan import Plan
 from qbuild.steps.work import Work, lay_out
-from qbuild.store import Entry, remove_tree, step_key
+from qbuild.store import Entry, step_key
 from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER
 
 IR: Final = "device-ir"
