@@ -127,9 +127,8 @@ def main() -> int:
     wrong = [row for row in done if row["status"] != "passed"]
     ran = {name for row in done if row not in wrong for name in row.get("kernels", ())}
     print(f"{len(ran)} kernels ran in those that are right, emulated")
-    print(
-        f"{len(done)} of {len(rows)} rows, {len(wrong)} wrong: {', '.join(row['row'] for row in wrong) or '-'}"
-    )
+    named = ", ".join(row["row"] for row in wrong) or "-"
+    print(f"{len(done)} of {len(rows)} rows, {len(wrong)} wrong: {named}")
     return 1 if wrong else 0
 
 
