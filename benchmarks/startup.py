@@ -4,7 +4,8 @@
 
 Rounds alternate between the two, so that what else the machine does meets both. A build that finds
 its zip up to date is one of the commands: each checkout makes it once, in a folder of its own
-(minutes, unless the store has it). Medians of CPU seconds, and the ratio with its quartiles.
+(minutes, unless the store has it). `model` reads a file of one layer, whose template was looked at
+before. Medians of CPU seconds, and the ratio with its quartiles.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from qbuild.verify import tiny_gguf
+
 COMMANDS = {
     "list": ["list"],
+    "model": ["model", "MODEL"],
     "plan": ["plan", "avx2"],
     "no-op build": ["--recipe", "avx2", "--no-run", "-q"],
 }
@@ -47,7 +51,9 @@ def main() -> None:
     one, two = sys.argv[1:3]
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 15
     with tempfile.TemporaryDirectory() as scratch:
-        for name, words in COMMANDS.items():
+        model = str(tiny_gguf.write(Path(scratch, "tiny.gguf")))
+        for name, given in COMMANDS.items():
+            words = [model if word == "MODEL" else word for word in given]
             line = {
                 python: [*words, "--dist", f"{scratch}/{number}"] if "build" in name else words
                 for number, python in enumerate((one, two))

@@ -1,11 +1,12 @@
-"""Write ``toolchain/data/gguf-loader.json``: what the pinned llama.cpp demands of a model file.
+"""Write ``toolchain/data/gguf-loader/``: what the pinned llama.cpp demands of a model file.
 
     python ci/gguf_loader.py SOURCE          # the patched tree; --check only compares
 
 The functions by which llama.cpp reads its hyperparameters and asks for its tensors are read from
 its source (``src/models/*.cpp`` and what they call) and written down as nested lists, which
 ``qbuild.modelfile.loader`` works through for a given file. Nothing about an architecture is typed
-by hand, so a new pin needs this script and a look at the difference.
+by hand, so a new pin needs this script and a look at the difference. Each class has a file of its
+own, because reading all of them takes longer than the rest of `qbuild model`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cpp_reader import Node, Reader, parameters
 from from_source import write_or_compare
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-OUT: Final = ROOT / "toolchain" / "data" / "gguf-loader.json"
+OUT: Final = ROOT / "toolchain" / "data" / "gguf-loader"
 _FUNCTION: Final = r"^{head}\((?P<args>[^)]*)\)(?: const)? \{{\n(?P<body>.*?)^\}}"
 _FLAGS: Final = "TENSOR_(?:DUPLICATED|NOT_REQUIRED|SKIP|SKIP_IF_VIRTUAL|ALLOW_RESHAPE|READ_LAZY)"
 
@@ -306,8 +307,16 @@ def locals_(header: str) -> list[Any]:
     return [[], simple(Reader(text, "LLAMA_LOAD_LOCALS").body())]
 
 
+def files(source: Path) -> dict[Path, str]:
+    """Return file → text: what all classes share, the projectors' part, and each class."""
+    common = table(source)
+    parts = {f"class-{name}": row for name, row in common.pop("classes").items()}
+    parts |= {"projector": common.pop("projector"), "common": common}
+    return {OUT / f"{name}.json": written(part) for name, part in parts.items()}
+
+
 def written(found: dict[str, Any]) -> str:
-    """Return the table as JSON, a statement a line, so that a new pin's difference can be read."""
+    """Return a part of the table as JSON, a statement a line, so that a difference can be read."""
 
     def line(node: Any) -> str:
         return json.dumps(node, separators=(",", ":"), ensure_ascii=False)
@@ -326,4 +335,4 @@ def written(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(write_or_compare(lambda source: written(table(source)), OUT))
+    raise SystemExit(write_or_compare(files))

@@ -14,7 +14,11 @@ UNIT = Path(__file__).parent / "unit"
 
 
 @pytest.fixture(autouse=True)
-def _fence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fence(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
     """Let unit tests start no process and open no connection: they must be pure and fast."""
     if UNIT not in request.path.parents:
         yield
@@ -27,6 +31,9 @@ def _fence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(os, "system", refuse)
     monkeypatch.setattr(os, "posix_spawn", refuse, raising=False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
+    caches = tmp_path_factory.getbasetemp() / "cache"
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):  # what is remembered stays among the tests
+        monkeypatch.setenv(name, str(caches))
     yield
 
 

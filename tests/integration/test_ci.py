@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from qbuild.errors import PipelineError
-from qbuild.extras.ci.jobs import workflows
-from qbuild.extras.ci.matrix import entries
-from qbuild.extras.ci.pipeline import Checkout, Download, Job, Run, Upload, Workflow
+from qbuild.extras.ci.jobs import Job, Step, Workflow, workflows
+from qbuild.extras.ci.matrix import entries, known_entries
 from qbuild.extras.ci.run import instances, run
 from qbuild.recipe.model import Recipe, Target, Toolchain
 from support.tools import needs
@@ -124,7 +123,19 @@ def repo(tmp_path: Path) -> Path:
 
 
 def pipeline(*jobs: Job) -> tuple[Workflow, ...]:
-    return (Workflow(id="w", title="w", why="", on={}, jobs=jobs),)
+    return (Workflow(id="w", said={}, jobs=jobs),)
+
+
+CHECKOUT: Step = {"uses": "actions/checkout"}
+ENV = {"RECIPE": "${{ matrix.recipe }}", "TARGET_OS": "${{ matrix.os }}"}
+
+
+def script(name: str, text: str) -> Step:
+    return {"name": name, "run": text}
+
+
+def upload(name: str, path: str) -> Step:
+    return {"uses": "actions/upload-artifact", "with": {"name": name, "path": path}}
 
 
 class Here:
@@ -155,28 +166,16 @@ ROWS = ({"recipe": "a b;$(touch pwned)", "os": "linux"}, {"recipe": "c", "os": "
 
 @needs("bash")
 def test_a_job_runs_from_a_clean_clone_with_its_rows_values(repo: Path, tmp_path: Path) -> None:
-    script = 'ls; echo "$RECIPE/$TARGET_OS"; mkdir dist; echo "$RECIPE" > "dist/$TARGET_OS.zip"\n'
-    job = Job(
-        id="build",
-        title="x",
-        rows=ROWS,
-        steps=(
-            Checkout(),
-            Run(name="all", script=script),
-            Run(name="system", script="touch /never-run\n", runner_only="it is the system's"),
-            Upload(artifact="llama-{os}", path="dist/"),
-        ),
-    )
-    collect = Job(
-        id="collect",
-        title="x",
-        needs=("build",),
-        steps=(
-            Checkout(),
-            Download(pattern="llama-*", path="dist"),
-            Run(name="see", script="cat dist/*.zip\n"),
-        ),
-    )
+    text = 'ls; echo "$RECIPE/$TARGET_OS"; mkdir dist; echo "$RECIPE" > "dist/$TARGET_OS.zip"\n'
+    left_out = {**script("system", "touch /never-run\n"), "x-left-out": "it is the system's"}
+    steps = (CHECKOUT, script("all", text), left_out, upload("llama-${{ matrix.os }}", "dist/"))
+    job = Job(id="build", said={"env": ENV, "steps": steps}, rows=ROWS)
+    fetch = {
+        "uses": "actions/download-artifact",
+        "with": {"pattern": "llama-*", "path": "dist", "merge-multiple": True},
+    }
+    see = (CHECKOUT, fetch, script("see", "cat dist/*.zip\n"))
+    collect = Job(id="collect", said={"needs": ["build"], "steps": see})
     here = Here(repo, tmp_path, job, collect)
     with pytest.raises(PipelineError, match="no such artifact") as missing:
         here.run("collect")
@@ -199,13 +198,13 @@ def test_two_builds_from_scratch_share_nothing(
 ) -> None:
     """Or else `compare` would compare one build with itself."""
     monkeypatch.setenv("QBUILD_STORE", str(tmp_path / "mine"))
-    made = {each.id: each for flow in workflows(entries([])) for each in flow.jobs}
-    assert made["half"].scratch
-    assert made["release-build"].scratch
-    script = 'echo "store: $QBUILD_STORE"; mkdir "$QBUILD_STORE"\n'
-    steps = (Checkout(), Run(name="build", script=script))
-    jobs = [Job(id=name, title="x", steps=steps, scratch=True) for name in ("first", "second")]
-    here = Here(repo, tmp_path, *jobs, Job(id="usual", title="x", steps=steps))
+    made = {each.id: each for flow in workflows(known_entries()) for each in flow.jobs}
+    assert made["half"].said["x-scratch"]
+    assert made["release-build"].said["x-scratch"]
+    steps = (CHECKOUT, script("build", 'echo "store: $QBUILD_STORE"; mkdir "$QBUILD_STORE"\n'))
+    scratch = {"x-scratch": True, "steps": steps}
+    jobs = [Job(id=name, said=scratch) for name in ("first", "second")]
+    here = Here(repo, tmp_path, *jobs, Job(id="usual", said={"steps": steps}))
     for name in ("first", "second"):
         here.run(name)
         assert f"store: {tmp_path}/work-{name}/store" in here.said
@@ -215,16 +214,13 @@ def test_two_builds_from_scratch_share_nothing(
 
 @needs("bash")
 def test_a_failed_step_ends_the_job_but_not_what_always_runs(repo: Path, tmp_path: Path) -> None:
-    job = Job(
-        id="canary",
-        title="x",
-        steps=(
-            Checkout(),
-            Run(name="look", script="echo drift | tee drift.txt; false | cat\n"),
-            Run(name="never", script="echo must-not-happen\n"),
-            Upload(artifact="drift", path="drift.txt", when="always"),
-        ),
+    steps = (
+        CHECKOUT,
+        script("look", "echo drift | tee drift.txt; false | cat\n"),
+        script("never", "echo must-not-happen\n"),
+        {**upload("drift", "drift.txt"), "if": "always()"},
     )
+    job = Job(id="canary", said={"steps": steps})
     here = Here(repo, tmp_path, job)
     with pytest.raises(PipelineError, match="step `look` ended with status 1"):
         here.run("canary")
@@ -233,7 +229,7 @@ def test_a_failed_step_ends_the_job_but_not_what_always_runs(repo: Path, tmp_pat
 
 
 def test_an_empty_hand_is_a_failure(repo: Path, tmp_path: Path) -> None:
-    job = Job(id="j", title="x", steps=(Checkout(), Upload(artifact="a", path="dist/*.zip")))
+    job = Job(id="j", said={"steps": (CHECKOUT, upload("a", "dist/*.zip"))})
     with pytest.raises(PipelineError, match="found no file"):
         Here(repo, tmp_path, job).run("j")
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from qbuild.modelfile.summary import summarise
+from support import gguf_files as g
 
 pytestmark = pytest.mark.integration
 
 HEAVY = {
     "ssl", "http.client", "email.utils", "unidiff", "git", "elftools", "pefile", "iced_x86",
-    "numpy",
+    "numpy", "psutil",
     "jinja2", "cyclonedx", "rich", "yaml", "tomlkit", "asyncio",
 }  # fmt: skip
 
@@ -25,10 +29,17 @@ assert plan.zip_name.endswith(".zip")
 """
 
 
-@pytest.mark.parametrize(
-    "code", ["from qbuild.cli.main import run; run(['list'])", PLAN], ids=["list", "no-op"]
-)
-def test_nothing_heavy_is_loaded(code: str) -> None:
+LIST = "from qbuild.cli.main import run; run(['list'])"
+MODEL = "from qbuild.cli.main import run; run(['model', 'm.gguf'])"
+
+
+@pytest.mark.parametrize("code", [LIST, PLAN, MODEL], ids=["list", "no-op", "model"])
+def test_nothing_heavy_is_loaded(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    summarise(g.write(tmp_path / "m.gguf", *g.qwen3()))  # its template's first time loads jinja2
     code += f"\nimport sys; print('loaded:', *sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -151,3 +151,15 @@ def test_an_origin_that_is_no_url_is_named(origin: str) -> None:
 )
 def test_an_origin_that_is_a_path_or_a_url_is_taken(origin: str) -> None:
     assert source_origins([origin]) == (origin,)
+
+
+@pytest.mark.parametrize(("said", "key"), [("win-amd64", "x86_64"), ("win-arm64", "aarch64")])
+def test_windows_is_known_without_a_process(
+    said: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """platform.machine() may run `cmd /c ver`, and from 3.12 on asks WMI."""
+    monkeypatch.delattr(os, "uname", raising=False)
+    monkeypatch.setattr("platform.uname", lambda: pytest.fail("platform was asked"))
+    monkeypatch.setattr("sysconfig.get_platform", lambda: said)
+    monkeypatch.setattr("qbuild.host.system", lambda: "windows")
+    assert host.platform_key() == f"windows-{key}"

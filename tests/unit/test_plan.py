@@ -23,6 +23,7 @@ from qbuild.steps import cmake
 from qbuild.steps.captured import Captured, capture
 from qbuild.steps.plan import Plan, make_plan
 from qbuild.steps.script import render
+from qbuild.toolchains.base import Layout, tool_lines, write_layout
 
 HOST = "linux-x86_64"
 
@@ -318,3 +319,36 @@ def test_what_cmake_left_unwritten_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "build.ninja").write_text("")
     assert cmake.unwritten(tmp_path, ninja) == []
     assert cmake.unwritten(tmp_path / "gone", ["-G", "Visual Studio 17 2022"]) == []
+
+
+@pytest.mark.parametrize("shell", ["sh", "cmd", "ps1"])
+@pytest.mark.parametrize("recipe", ["avx2", "gtx1060"])
+def test_a_script_does_not_depend_on_the_system_it_is_written_on(
+    lock: Lock, recipe: str, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = {}
+    for system in ("linux", "windows"):
+        monkeypatch.setattr("qbuild.host.system", lambda system=system: system)
+        made = plan(lock, name=recipe, os="windows")
+        written[system] = render(made, shell)
+    assert written["windows"] == written["linux"]
+    assert ("/tools/cc.cmd" in written["linux"]) == (shell != "sh")
+    assert ("/tools/clang-cuda.cmd" in written["linux"]) == (shell != "sh" and recipe == "gtx1060")
+
+
+def test_a_build_names_wrappers_as_the_files_are_called_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(
+        wrappers={"cc": ["zig", "cc"], "clang-cuda": ["clang"]},
+        toolchain_file="\n".join(tool_lines({"CMAKE_C_COMPILER": "cc"})) + "\n",
+        cache={"GGML_CUDA_CLANG": f"{tmp_path}/tools/clang-cuda", "ON": True},
+    )
+    for system, ending in (("linux", ""), ("windows", ".cmd")):
+        monkeypatch.setattr("qbuild.host.system", lambda system=system: system)
+        prepared = write_layout(layout, tmp_path / system)
+        assert f'/tools/cc{ending}" CACHE' in prepared.toolchain_file
+        assert prepared.cache["GGML_CUDA_CLANG"] == f"{tmp_path}/tools/clang-cuda{ending}"
+        assert prepared.cache["ON"] is True
+        names = {path.name for path in (tmp_path / system / "tools").iterdir()}
+        assert {f"cc{ending}", f"clang-cuda{ending}"} <= names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import sys
 from functools import cache
@@ -23,7 +22,13 @@ def system() -> str:
 
 def platform_key() -> str:
     """Return how the lockfile names this host, e.g. ``linux-x86_64``."""
-    machine = platform.machine().lower()
+    if hasattr(os, "uname"):
+        machine = os.uname().machine.lower()
+    else:
+        # not platform.machine(): that runs `cmd /c ver` or asks WMI (3.12), which takes seconds
+        import sysconfig
+
+        machine = sysconfig.get_platform().rpartition("-")[2]
     return f"{system()}-{_MACHINES.get(machine, machine)}"
 
 

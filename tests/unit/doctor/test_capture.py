@@ -16,6 +16,7 @@ from qbuild.doctor.capture_tools import parse_vswhere, release_of
 from qbuild.doctor.examine import examine
 from qbuild.doctor.machine_facts import Facts, GpuFacts, parse_facts
 from qbuild.doctor.privacy import kernel_release, mask_path
+from qbuild.doctor.probe import HostProbe
 from qbuild.doctor.schema import facts_schema_text
 from qbuild.recipe.load import load_recipe
 
@@ -297,3 +298,30 @@ def test_an_empty_machine_is_no_trouble() -> None:
     assert facts.gpus == ()
     assert [each.id for each in examine(facts)] == ["no-git"]
     assert capture_of(FakeMachine(system_="windows")).visual_studio == ()
+
+
+class Powered(HostProbe):
+    """A Linux machine with these power supplies."""
+
+    def __init__(self, **supplies: dict[str, str]) -> None:
+        self.supplies = supplies
+
+    def system(self) -> str:
+        return "linux"
+
+    def listing(self, path: str) -> tuple[str, ...]:
+        assert path == "/sys/class/power_supply"
+        return tuple(self.supplies)
+
+    def read(self, path: str) -> str | None:
+        *_, supply, name = path.split("/")
+        return self.supplies[supply].get(name)
+
+
+def test_a_battery_makes_a_laptop_and_a_mouse_does_not() -> None:
+    mains = {"type": "Mains\n"}
+    assert Powered(AC=mains, BAT0={"type": "Battery\n"}).battery()
+    assert Powered(macsmc={"type": "Battery\n", "scope": "System\n"}).battery()
+    mouse = {"type": "Battery\n", "scope": "Device\n"}
+    assert not Powered(AC=mains, hidpp_battery_0=mouse).battery()
+    assert not Powered().battery()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from qbuild.emulator import backend_ops, cases
+from qbuild import resources
+from qbuild.cli import emulated_tests
+from qbuild.emulator import backend_ops, cases, make
 from qbuild.emulator.backend_ops import Program, run_selection
 from qbuild.errors import CompileError, ToolchainError, UsageError
 
@@ -90,7 +93,8 @@ def test_the_committed_selection_is_sound() -> None:
         ("_ZL9mul_mat_qIL9ggml_type2ELi128ELb0EL9ggml_prec30EEvPKcPKiS5", False),
         ("_ZL9mul_mat_qIL9ggml_type39ELi8ELb0EL9ggml_prec40EEvPKcPKiS5", False),
         ("_ZL13mul_mat_vec_fI6__halfS0_Li1ELi32ELb1ELb1EEvPKT_", False),
-        ("_ZL13mul_mat_vec_fI6__halffLi1ELi32ELb1ELb1EEvPKT_", True),
+        ("_ZL13mul_mat_vec_fI6__halffLi1ELi32ELb1ELb0EEvPKT_", True),
+        ("_ZL13mul_mat_vec_fI6__halffLi1ELi32ELb1ELb1EEvPKT_", False),
     ],
 )
 def test_what_the_gpu_cannot_reach_is_told_apart(kernel: str, reached: bool) -> None:
@@ -192,3 +196,32 @@ def test_no_further_piece_is_begun_after_the_time(
 def test_a_program_that_knows_no_case_is_told(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="exit code 7"):
         backend_ops._settle(backend_ops.Outcome(), (), 7)
+
+
+def test_the_sample_is_small_and_names_what_the_selection_has() -> None:
+    sample = cases.sample()
+    chosen = sample.selection
+    assert 1 <= len(sample.units) <= 6
+    graphs = "".join(path.read_text() for path in (make.sources() / "tests").iterdir())
+    assert all(f'"{operation}"' in graphs for operation in sample.graphs)
+    assert sample.graph("CHAIN(op=ADD,many=0)") and not sample.graph("CHAIN(op=ADD,many=1)")
+    every = cases.selection()
+    assert set(chosen.named) <= set(every.named) and set(chosen.own) <= set(every.own)
+    operations = resources.read_table(cases.SAMPLE)["operations"]
+    ran = {name.partition("(")[0] for name in chosen.named} | {case.op for case in chosen.own}
+    assert ran == set(operations)  # none is misspelt, or gone from the selection
+
+
+def test_a_sample_brings_its_own_cases() -> None:
+    args = argparse.Namespace(sample=True, cases=None, ops="ADD", params=None)
+    with pytest.raises(UsageError, match="--sample brings its own cases"):
+        emulated_tests._sample(args)
+
+
+def test_a_kernel_is_unreached_or_not_run_never_both() -> None:
+    cooperative = ("attention", "_ZL29soft_max_f32_parallelize_colsPKfPfS1_S1_15soft_max_params")
+    chain = ("elementwise", "_ZL11k_bin_bcastIXadL_ZL6op_mulffEE6__halfffJPKfEEvPKT0_")
+    plain = ("elementwise", "_ZL11k_bin_bcastIXadL_ZL6op_mulffEE6__halffS0_JPKfEEvPKT0_")
+    every = [cooperative, chain, plain]
+    assert cases.unrun(every).keys() == {cooperative}
+    assert cases.unreached(every).keys() == {chain}

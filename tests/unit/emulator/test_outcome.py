@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.emulated_tests import _check_all_right, summarise
-from qbuild.emulator.backend_ops import DIED, RIGHT, WRONG, Outcome, Program, Result, load
+from qbuild.emulator.backend_ops import DIED, RIGHT, WRONG, Outcome, Program, Result, load, merged
 from qbuild.errors import CompileError
 
 
@@ -51,6 +51,17 @@ def test_a_run_goes_on_behind_a_line_that_a_kill_cut(tmp_path: Path) -> None:
     assert found.results.keys() == {"ADD(n=1)"}
     assert found.ran == {("rows", "k"): 4}
     assert (found.findings, found.seconds) == (["x"], 3.0)
+
+
+def test_two_programs_are_one_outcome() -> None:
+    first, second = outcome(RIGHT, findings=("x",)), outcome(RIGHT, WRONG, findings=("x", "y"))
+    first.ran, second.ran = {("a", "k"): 1}, {("a", "k"): 2, ("b", "k"): 1}
+    first.seconds, second.seconds = 1.0, 0.5
+    both = merged(first, second)
+    assert both.ran == {("a", "k"): 3, ("b", "k"): 1}
+    assert (both.findings, both.seconds, both.complete) == (["x", "y"], 1.5, True)
+    assert (both.count(RIGHT), len(both.failed)) == (1, 1)
+    assert not merged(first, outcome(RIGHT, complete=False)).complete
 
 
 def test_kernels_are_counted_by_unit_and_name() -> None:

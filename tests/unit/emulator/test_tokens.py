@@ -9,7 +9,8 @@ import pytest
 
 from qbuild.emulator import gpus, report
 from qbuild.errors import UsageError
-from qbuild.verify.tokens import Token, compare, read_answer
+from qbuild.verify.emulate import DRAFTS
+from qbuild.verify.tokens import Token, compare, drafted, read_answer
 
 
 def token(id: int, **choices: float) -> Token:
@@ -55,6 +56,26 @@ def test_numbers_that_are_none_are_a_fault() -> None:
     assert math.isnan(answer[0].choices[1])
     found = compare([token(1, t1=-0.1)], answer)
     assert "not numbers" in found.problem
+
+
+def test_a_drafted_token_measures_nothing_and_is_compared_all_the_same() -> None:
+    cpu = [token(1, t1=-0.9, t2=-1.6), token(5, t5=-0.2, t6=-2.0), token(3, t3=-0.1, t4=-4.0)]
+    gpu = [token(1, t1=0.0), token(5, t5=-0.3, t6=-2.0), token(4, t4=0.0)]
+    found = compare(cpu, gpu)  # of tokens 1 and 4 the server says "probability 1", whatever it was
+    assert (found.equal, found.error) == (2, pytest.approx(0.1))
+    assert found.problem.startswith("token 3 differs though the CPU prefers its own by 3.9")
+
+
+def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:
+    found = compare([token(1, t1=0.0)], [token(2, t2=-0.1, t1=-3.0)])
+    assert found.margin is None
+    assert found.problem == "token 1 differs, and the CPU's second choice there is not known"
+
+
+def test_the_reference_does_not_draft() -> None:
+    assert DRAFTS.drafts and DRAFTS.on_cpu == ("-fa", "on")
+    assert drafted('{"timings": {"draft_n": 5}}') == 5
+    assert drafted("{}") == 0
 
 
 def test_reports_of_several_runs_are_added_up() -> None:

@@ -9,7 +9,7 @@ from qbuild.cli.common import print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import StoreError
 
-RESULTS = ("tmp", "damaged", "work")
+RESULTS = ("tmp", "damaged", "work", "answers")
 """Folders of a store, besides the steps' own, that can be made again without a network. Only
 folders known by name are pruned: --store may name a folder with other things in it."""
 
@@ -86,7 +86,7 @@ def _size(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
 
 
 def _prune(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     home = store(args)
     kinds = prunable(everything=args.all)

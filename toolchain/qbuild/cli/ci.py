@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbuild.cli.common import add_everywhere, print_json
+from qbuild.cli.common import add_verbs, print_json
 from qbuild.console import Reporter
 from qbuild.errors import PipelineError, ReproduceError, UsageError
 
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the verbs."""
-    verbs = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
-    )
-    everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    add_everywhere(everywhere)
-
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
-        )
-
+    verb = add_verbs(parser)
     for name, text in (
         ("github", "write .github/workflows/"),
         ("gitlab", "write ci/gitlab-ci.yml, a template to include or copy"),
@@ -117,9 +107,9 @@ def _write(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
 
 
 def _matrix(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.extras.ci.matrix import as_json, known_entries
+    from qbuild.extras.ci.matrix import known_entries
 
-    rows = as_json(known_entries())
+    rows = known_entries()
     if args.json:
         print_json(rows)
         return 0
@@ -135,7 +125,7 @@ def _matrix(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG00
 def _run(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.extras.ci.jobs import workflows
     from qbuild.extras.ci.matrix import known_entries
-    from qbuild.extras.ci.run import find, instances
+    from qbuild.extras.ci.run import find, instances, lines
 
     known = instances(workflows(known_entries()))
     if not args.jobs:
@@ -146,37 +136,17 @@ def _run(args: argparse.Namespace, reporter: Reporter) -> int:
         return 0
     wanted = known if args.jobs == ["all"] else tuple(find(name, known) for name in args.jobs)
     if args.dry_run:
-        for each in wanted:
-            _print_steps(each)
+        print("\n".join(line for each in wanted for line in lines(each)))
         return 0
-    if args.jobs == ["all"]:
-        wanted = tuple(each for each in known if not each.job.local)
     for each in wanted:
-        _run_one(each, args, reporter)
+        if args.jobs != ["all"] or not each.job.local:
+            _run_one(each, args, reporter)
     return 0
-
-
-def _print_steps(each: Instance) -> None:
-    from qbuild.extras.ci.pipeline import Run
-    from qbuild.extras.ci.run import describe
-
-    print(f"== {each.name} ({each.workflow}, {each.fill(each.job.runner)})")
-    if each.job.local:
-        print(f"   not here: {each.job.local}")
-    if each.job.scratch:
-        print("   from scratch: with a new store")
-    for name, value in each.env.items():
-        print(f"   {name}={value}")
-    for step in each.job.steps:
-        title, why_not = describe(step, each)
-        print(f" - {title}" + (f" [left out here: {why_not}]" if why_not else ""))
-        if isinstance(step, Run):
-            print("".join(f"     $ {line}\n" for line in step.script.splitlines()), end="")
 
 
 def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> None:
     from qbuild.extras.ci.run import run, uncommitted
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     root = checkout()
     if uncommitted(root):

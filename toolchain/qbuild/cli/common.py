@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,27 @@ def add_everywhere(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lockfile", metavar="FILE", help="pins to use instead of qbuild's own")
     group.add_argument("--patches", metavar="DIR", help="folder of patch series to use instead")
     group.add_argument("--debug", action="store_true", help="show Python tracebacks")
+
+
+def add_verbs(
+    parser: argparse.ArgumentParser,
+) -> Callable[[str, str], argparse.ArgumentParser]:
+    """Give a command verbs; return what adds one, from its name and what it does.
+
+    The options of every command may stand behind the verb, too, without a default of theirs.
+    """
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
+    )
+    everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    add_everywhere(everywhere)
+
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
+        )
+
+    return verb
 
 
 def add_recipe(parser: argparse.ArgumentParser, *, gpu: bool = True) -> None:

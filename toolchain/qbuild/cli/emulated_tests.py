@@ -7,14 +7,15 @@ import collections
 import hashlib
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import backend_ops, cases, gpus
+from qbuild.emulator import backend_ops, cases, gpus, graphs
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
@@ -39,7 +40,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     args.overrides = [*args.overrides, "build.ui=false"]
     gpu = gpus.find(args.emulate)
-    chosen = _chosen(args)
+    sample = _sample(args)
+    chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
@@ -53,19 +55,23 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
-        kernels = emulator.kernels(with_code, checks=args.check)
+        kernels = emulator.kernels(
+            with_code, checks=args.check, only=sample.units if sample else ()
+        )
         programs = emulator.tests(builder(device_code=False))
+        places = [kernels.path / "files", programs.path / "bin"]
+        if args.prepare or (chosen is not None and not args.cases):
+            places.append(emulator.test_graphs(with_code, programs).path / "bin")
         header = (with_code.result("patch").path / _HEADER).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(args.prepare or name).absolute()
             folder.mkdir(parents=True, exist_ok=True)
-            emulator.put_together(folder, kernels.path / "files", programs.path / "bin")
+            emulator.put_together(folder, *places)
             if args.prepare:
                 print(folder / "test-backend-ops")
                 return 0
             place = Path(args.dist).absolute() / _FOLDER
-            what = [kernels.key, programs.key, gpu.name, str(args.shuffle)]
-            id = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+            id = _id(kernels.key, programs.key, gpu.name, str(args.shuffle))
             program = Program(
                 path=folder / "test-backend-ops",
                 env=gpus.environment([gpu]) | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)},
@@ -73,8 +79,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 state=place / f"{id}.jsonl",
             )
             outcome = _run(args, program, chosen, cases.numbers_in(header), reporter)
-    units: Mapping[str, Sequence[str]] = kernels.facts["units"]
-    summary = summarise(outcome, units, gpu.name) | {
+    summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
@@ -87,6 +92,11 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     return 0
 
 
+def _id(*what: str) -> str:
+    """Return a name for the results of one choice of kernels, program, GPU and order."""
+    return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+
+
 def _recipe_for_here(args: argparse.Namespace) -> Recipe:
     recipe = load(args)
     if recipe.target.os != host.system():
@@ -95,6 +105,12 @@ def _recipe_for_here(args: argparse.Namespace) -> Recipe:
             fix=f"add --os {host.system()}",
         )
     return recipe
+
+
+def _sample(args: argparse.Namespace) -> cases.Sample | None:
+    if args.sample and (args.cases or args.ops or args.params):
+        raise UsageError("--sample brings its own cases", fix="leave out --cases, --ops, --params")
+    return cases.sample() if args.sample else None
 
 
 def _chosen(args: argparse.Namespace) -> cases.Selection | None:
@@ -115,8 +131,10 @@ def _run(
     numbers: Mapping[str, Mapping[str, int]],
     reporter: Reporter,
 ) -> Outcome:
-    total = len(chosen.named) + len(chosen.own) if chosen else None
-    with reporter.task("test-backend-ops", total=total) as task:
+    own, names = _graphs(program, cases.sample().graph if args.sample else lambda _: True)
+    operations = len(chosen.named) + len(chosen.own) if chosen else 0
+    total = operations + len(names) if chosen else None
+    with reporter.task("cases", total=total) as task:
 
         def progress(done: int, op: str) -> None:
             task.update(done=done, note=op)
@@ -131,8 +149,30 @@ def _run(
             return backend_ops.run_options(program, options, progress)
         if args.again:
             program.state.unlink(missing_ok=True)
+            own.state.unlink(missing_ok=True)
         until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
-        return backend_ops.run_selection(program, chosen, numbers, until=until, progress=progress)
+        done = backend_ops.run_selection(program, chosen, numbers, until=until, progress=progress)
+        if not names:
+            return done
+        more = backend_ops.run_selection(
+            own,
+            cases.Selection(named=tuple(names), own=()),
+            numbers,
+            until=until,
+            progress=lambda count, op: progress(operations + count, op),
+        )
+        return backend_ops.merged(done, more)
+
+
+def _graphs(program: Program, wanted: Callable[[str], bool]) -> tuple[Program, Sequence[str]]:
+    """Return the program of graphs beside another program, and the names of those to run."""
+    path = program.path.with_name(graphs.PROGRAM)
+    if not path.exists():
+        return program, ()
+    id = hashlib.sha256(path.read_bytes()).hexdigest()[:8]  # another program's results are others
+    state = program.state.with_name(f"{program.state.stem}-graphs-{id}.jsonl")
+    names = [name for name in backend_ops.names_of(path) if wanted(name)]
+    return replace(program, path=path, state=state), names
 
 
 def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) -> dict[str, Any]:
@@ -159,6 +199,7 @@ def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) ->
         "kernels_ran": len(ran),
         "kernels_out_of_reach": len(out_of_reach.keys() - ran),
         "out_of_reach": dict(collections.Counter(out_of_reach.values())),
+        "not_run_because": dict(collections.Counter(cases.unrun(left).values())),
         "wrongly_out_of_reach": sorted(name for _, name in ran & out_of_reach.keys()),
         "not_run": {
             unit: sorted(name for other, name in left if other == unit)
@@ -187,6 +228,8 @@ def _tell(summary: Mapping[str, Any]) -> None:
         print(f"  {count:5} out of reach: {why}")
     for unit, names in summary["not_run"].items():
         print(f"  {len(names):5} of {unit} did not run")
+    for why, count in summary["not_run_because"].items():
+        print(f"  {count:5} of these: {why}")
     for name in summary["wrongly_out_of_reach"]:
         print(f"  ran although a rule says that it cannot: {name}")
     for each in summary["failed"][:_SHOWN]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qbuild.cli.common import (
-    add_everywhere,
     add_machine,
     add_recipe,
+    add_verbs,
     load,
     load_lock,
     print_json,
@@ -27,17 +27,7 @@ if TYPE_CHECKING:
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the verbs."""
-    verbs = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
-    )
-    everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    add_everywhere(everywhere)
-
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
-        )
-
+    verb = add_verbs(parser)
     show = verb("show", "the command line of each launch profile of a recipe")
     add_recipe(show)
     scripts = verb("scripts", "write the start scripts and files of settings of a recipe")

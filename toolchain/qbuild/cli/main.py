@@ -107,7 +107,8 @@ def _parser(name: str | None) -> tuple[argparse.ArgumentParser, argparse.Argumen
     parser.add_argument("-V", "--version", action="version", version=f"qbuild {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     chosen = parser
-    for command, text in COMMANDS.items():
+    for command in COMMANDS if name is None else (name,):  # each of 22 would take time
+        text = COMMANDS[command]
         sub = commands.add_parser(command, help=text, description=text[0].upper() + text[1:] + ".")
         if command == name:  # the others are only names in a list
             chosen = sub

@@ -118,7 +118,7 @@ def _trap_lines(summary: Summary) -> list[str]:
 
 
 def machine(args: argparse.Namespace) -> Facts:
-    """Return the machine that is meant: its hardware is all that counts."""
+    """Return the machine that is meant: its hardware is all that counts, but not its cores."""
     if args.facts:
         from qbuild.doctor.machine_facts import load_facts
 
@@ -129,7 +129,7 @@ def machine(args: argparse.Namespace) -> Facts:
 
     probe = HostProbe()
     system: Any = probe.system()
-    return Facts(os=system, **capture_hardware(probe))
+    return Facts(os=system, **capture_hardware(probe, cores=False))
 
 
 def _recipe(args: argparse.Namespace, facts: Facts) -> Recipe | None:

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild.cli.common import add_everywhere, load_lock, print_json, store
+from qbuild import held
+from qbuild.cli.common import add_verbs, load_lock, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import PatchError, UsageError
 
@@ -21,16 +22,7 @@ _NAMES_HELP = "series; none named: the recipe's, or all"
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the verbs."""
-    verbs = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, parser_class=type(parser)
-    )
-    everywhere = _everywhere()
-
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
-        )
-
+    verb = add_verbs(parser)
     status = verb("status", "how each patch fits the pin")
     _add_names(status)
     _add_source(status)
@@ -58,13 +50,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     explain.add_argument("name", metavar="NAME", help="series, SERIES/FILE or FILE")
 
 
-def _everywhere() -> argparse.ArgumentParser:
-    """Let the options of every command stand behind the verb, too, without a default of theirs."""
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    add_everywhere(common)
-    return common
-
-
 def _add_names(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="SERIES", help=_NAMES_HELP)
     parser.add_argument("--recipe", metavar="R", help="the series of this recipe, in its order")
@@ -88,6 +73,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         "rebase": _rebase,
         "explain": _explain,
     }[args.verb]
+    if args.verb != "explain":
+        from qbuild.source.gitenv import need_git
+
+        need_git()
     if args.verb in ("refresh", "explain"):  # they need no source, so no store
         return run(args, reporter)
     with store(args).in_use():
@@ -197,13 +186,12 @@ def _status(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _check(args: argparse.Namespace, reporter: Reporter) -> int:
-    import tempfile
 
     from qbuild.patches.status import drift
 
     groups = _groups(args)
     repo, pin = _source_repo(args, reporter)
-    with tempfile.TemporaryDirectory(prefix="qbuild-ref-", ignore_cleanup_errors=True) as scratch:
+    with held.scratch("qbuild-ref-") as scratch:
         other, commit = _other_repo(args.against, args, reporter, Path(scratch))
         results = [drift(repo, pin, other, commit, group) for group in groups]
     return _report(args, commit, groups, results, strict=args.strict)
@@ -278,7 +266,6 @@ def _refresh(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG0
 
 
 def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
-    import tempfile
 
     from qbuild.patches.export import refresh
     from qbuild.patches.rebase import instructions, rebase_series
@@ -291,7 +278,7 @@ def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
     repo, _ = _source_repo(args, reporter)
     results: list[dict[str, object]] = []
     code = 0
-    with tempfile.TemporaryDirectory(prefix="qbuild-ref-", ignore_cleanup_errors=True) as scratch:
+    with held.scratch("qbuild-ref-") as scratch:
         other, commit = _other_repo(args.to, args, reporter, Path(scratch))
         for group in groups:
             series = group[-1]

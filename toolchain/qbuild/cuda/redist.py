@@ -29,7 +29,7 @@ from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
 from qbuild.hashing import sha256_file
-from qbuild.store import remove_tree
+from qbuild.held import remove_tree
 
 NEEDED: Final = ("cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas")
 """Components that a build of ggml-cuda cannot do without."""
@@ -200,7 +200,7 @@ def _write_versions(release: Release, path: Path) -> None:
     versions = {c.name: {"name": c.name, "version": c.version} for c in release.components}
     versions["cuda"] = {"name": "CUDA", "version": release.label}
     text = json.dumps(versions, indent=1, sort_keys=True)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    path.write_text(f"{text}\n", encoding="utf-8", newline="\n")
 
 
 def fetch(url: str, dest: Path, *, sha256: str, limit: int) -> str:

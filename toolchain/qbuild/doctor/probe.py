@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ from qbuild import bounds, host
 from qbuild.doctor.machine_facts import Disk, GpuFacts
 
 RegistryValue = str | int | None
+_POWER = "/sys/class/power_supply"
+"""Linux: Documentation/ABI/testing/sysfs-class-power."""
 _TIMEOUT = 10.0  # seconds for `gcc -dumpfullversion` and the like
 
 
@@ -97,7 +98,11 @@ class HostProbe:
 
     def release(self) -> str:
         """See :class:`Probe`."""
-        return platform.version() if self.system() == "windows" else platform.release()
+        if hasattr(os, "uname"):
+            return os.uname().release
+        import platform  # see host.platform_key for why not at the top
+
+        return platform.version()
 
     def read(self, path: str) -> str | None:
         """See :class:`Probe`."""
@@ -185,18 +190,27 @@ class HostProbe:
 
     def memory(self) -> int:
         """See :class:`Probe`."""
-        import psutil
+        if hasattr(os, "sysconf"):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        import psutil  # takes longer to load than everything else here
 
         return int(psutil.virtual_memory().total)
 
     def battery(self) -> bool:
         """See :class:`Probe`."""
+        if self.system() == "linux":
+            return any(self._carries_it(f"{_POWER}/{name}") for name in self.listing(_POWER))
         import psutil
 
         try:
             return psutil.sensors_battery() is not None
-        except (AttributeError, OSError, ValueError):  # not on every system; odd sysfs files
+        except (AttributeError, OSError, ValueError):  # not on every system
             return False
+
+    def _carries_it(self, supply: str) -> bool:
+        """Tell whether a power supply is a battery of the machine, and not of its mouse."""
+        said = {name: (self.read(f"{supply}/{name}") or "").strip() for name in ("type", "scope")}
+        return said["type"] == "Battery" and said["scope"] != "Device"
 
     def free_disk(self, path: str) -> int | None:
         """See :class:`Probe`."""

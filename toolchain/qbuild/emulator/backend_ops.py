@@ -1,4 +1,4 @@
-"""Runs upstream's test-backend-ops in pieces, and keeps what came out so that a run can go on.
+"""Runs test-backend-ops and graphs of our own in pieces; keeps what came, so that a run goes on.
 
 A piece is one process with some hundred cases. Its results are appended to a file of one JSON line
 per case as soon as it ends; a run that was stopped begins after the last one. A case in which the
@@ -81,7 +81,7 @@ class Program:
     """A test program that is ready to run.
 
     Args:
-        path: ``test-backend-ops``.
+        path: ``test-backend-ops``, or ``test-graphs``, which takes names of cases as that does.
         env: What is added to its environment.
         log: Where all its output is appended.
         state: Where results are kept; what it holds already is not run again.
@@ -103,9 +103,44 @@ class Program:
             stderr=subprocess.STDOUT,
             env={**os.environ, **self.env, "QBUILD_EMULATOR_REPORT": str(report_file)},
             text=True,
+            encoding="utf-8",
             errors="replace",
             cwd=self.path.parent,
         )
+
+
+def merged(*parts: Outcome) -> Outcome:
+    """Return what several programs brought, as one outcome."""
+    every = Outcome(complete=all(part.complete for part in parts))
+    for part in parts:
+        every.results |= part.results
+        for key, launches in part.ran.items():
+            every.ran[key] = every.ran.get(key, 0) + launches
+        every.findings = list(dict.fromkeys([*every.findings, *part.findings]))
+        every.seconds += part.seconds
+    return every
+
+
+def names_of(program: Path) -> tuple[str, ...]:
+    """Return the cases that ``test-graphs`` has, all of which are run.
+
+    Raises:
+        CompileError: It does not start.
+    """
+    ran = subprocess.run(
+        [str(program), "list"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if ran.returncode != 0:
+        raise CompileError(
+            f"{program.name} does not list its cases: {ran.stderr.strip()[:200]}",
+            where=f"exit code {ran.returncode}",
+        )
+    return tuple(ran.stdout.splitlines())
 
 
 Progress = Callable[[int, str], None]
@@ -158,7 +193,7 @@ def run_selection(
             if is_own:
                 file = program.state.with_suffix(".rows")
                 rows = cases.test_file([own[name] for name in piece], numbers)
-                file.write_text(rows, encoding="ascii")
+                file.write_text(rows, encoding="ascii", newline="\n")
                 options = ["--test-file", str(file)]
             else:
                 options = ["-o", ",".join(piece)]

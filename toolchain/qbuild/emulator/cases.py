@@ -23,7 +23,7 @@ from qbuild.errors import ToolchainError, UsageError
 
 FILE: Final = "emulated-cases.txt"
 UNREACHED: Final = "emulated-unreached.toml"
-SAMPLE: Final = "sample"
+SAMPLE: Final = "emulated-sample.toml"
 
 _ROW: Final = re.compile(r"(\w+\[[\d,]+\]) = (\w+)(?:\(([^)]*)\))? (.+)")
 _TENSOR: Final = re.compile(r"(\w+)\[([\d,]+)\]")
@@ -149,6 +149,35 @@ def selection() -> Selection:
     return parse(path.read_text(encoding="utf-8"), FILE)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What CI has time for.
+
+    Args:
+        units: The units whose kernels are made.
+        selection: The cases of the committed selection that need no other.
+        graphs: Operations of ``test-graphs`` that need no other.
+    """
+
+    units: tuple[str, ...]
+    selection: Selection
+    graphs: frozenset[str]
+
+    def graph(self, name: str) -> bool:
+        """Say whether a graph is in the sample; those with millions of elements are not."""
+        return name.partition("(")[0] in self.graphs and "many=1" not in name
+
+
+def sample() -> Sample:
+    """Return CI's sample."""
+    table = resources.read_table(SAMPLE)
+    every, operations = selection(), frozenset(table["operations"])
+    named = tuple(name for name in every.named if name.partition("(")[0] in operations)
+    own = tuple(case for case in every.own if case.op in operations)
+    chosen = Selection(named=named, own=own)
+    return Sample(units=tuple(table["units"]), selection=chosen, graphs=frozenset(table["graphs"]))
+
+
 def numbers_in(header: str) -> Mapping[str, Mapping[str, int]]:
     """Return the numbers of ggml's operations and types: ``op`` and ``type`` → name → number.
 
@@ -202,9 +231,17 @@ def unreached(kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], st
     Args:
         kernels: Unit and mangled name of each kernel.
     """
+    return _reasons("unreached", kernels)
+
+
+def unrun(kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+    """Return the kernels that sm_61 reaches and the emulated GPU does not, with the reason."""
+    return _reasons("unrun", kernels)
+
+
+def _reasons(table: str, kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
     rules = [
-        (re.compile(rule["kernel"]), rule["why"])
-        for rule in resources.read_table(UNREACHED)["unreached"]
+        (re.compile(rule["kernel"]), rule["why"]) for rule in resources.read_table(UNREACHED)[table]
     ]
     found = {}
     for unit, name in kernels:

@@ -221,7 +221,20 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
         )
         view.extract_to(work / "bundle")
     for name, text in project_files(what).items():
-        (work / name).write_text(text, encoding="utf-8")
+        (work / name).write_text(text, encoding="utf-8", newline="\n")
+    built = _built(work, what, programs)
+    dist.mkdir(parents=True, exist_ok=True)
+    target = dist / what.filename
+    aside = target.with_name(f".{target.name}.part")
+    aside.write_bytes(built.read_bytes())
+    held.replace(aside, target)
+    line = f"{sha256_file(target)}  {target.name}\n"
+    write_atomically(target.with_name(target.name + ".sha256"), line.encode())
+    return target
+
+
+def _built(work: Path, what: Described, programs: Sequence[Path]) -> Path:
+    """Return the wheel that scikit-build-core makes of the project in a folder."""
     env = {
         **os.environ,
         "PATH": os.pathsep.join([*map(str, programs), os.environ.get("PATH", os.defpath)]),
@@ -238,6 +251,8 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
         env=env,
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
     built = made / what.filename
@@ -248,11 +263,4 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
             where=said[0] if said else ", ".join(p.name for p in made.iterdir()) or str(work),
             fix="run again with --debug and report what it prints",
         )
-    dist.mkdir(parents=True, exist_ok=True)
-    target = dist / what.filename
-    aside = target.with_name(f".{target.name}.part")
-    aside.write_bytes(built.read_bytes())
-    held.replace(aside, target)
-    line = f"{sha256_file(target)}  {target.name}\n"
-    write_atomically(target.with_name(target.name + ".sha256"), line.encode())
-    return target
+    return built

@@ -1,9 +1,10 @@
 """What llama.cpp's loader says to a file, worked out from its own functions.
 
-``toolchain/data/gguf-loader.json`` holds the functions by which the pinned llama.cpp reads a
-model's hyperparameters and asks for its tensors; here they are worked through for one header, so
-that a missing tensor or key, a wrong length, and a tensor that nobody asks for are found before
-the program is started. Where the table goes beyond what is understood here, the answer is None.
+``toolchain/data/gguf-loader`` holds the functions by which the pinned llama.cpp reads a model's
+hyperparameters and asks for its tensors; here they are worked through for one header, so that a
+missing tensor or key, a wrong length, and a tensor that nobody asks for are found before the
+program is started. Where the table goes beyond what is understood here, the answer is None.
+Each class of llama.cpp has a file of its own there: a model needs one or two of the 150.
 """
 
 from __future__ import annotations
@@ -43,10 +44,17 @@ _MAX_ITEMS: Final = 1 << 16
 
 
 @cache
-def program() -> Mapping[str, Any]:
-    """Return the table."""
-    path = resources.data_dir() / "gguf-loader.json"
-    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def program(name: str = "common") -> Mapping[str, Any]:
+    """Return one file of the table: what all classes share, ``projector``, or a class's own.
+
+    Raises:
+        LookupError: There is no such class.
+    """
+    path = resources.data_dir() / "gguf-loader" / f"{name}.json"
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise LookupError(name) from None
     return found
 
 
@@ -199,8 +207,8 @@ class Loader(Functions):
 
     def _of_class(self, what: str, *, optional: bool = False) -> list[Node]:
         name = self.row["class"]
-        while name in self.table["classes"]:
-            row = self.table["classes"][name]
+        while name != "base":
+            row = program(f"class-{name}")
             if what in row:
                 body: list[Node] = row[what]
                 return body

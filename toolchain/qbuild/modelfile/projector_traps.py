@@ -12,7 +12,6 @@ from qbuild.modelfile.header import Header, read_header
 from qbuild.modelfile.parts import SPLIT, Model
 from qbuild.modelfile.projector import is_projector, width_of
 from qbuild.modelfile.shape import Shape
-from qbuild.modelfile.sight import look
 from qbuild.modelfile.text import printable
 from qbuild.modelfile.trap import Trap
 
@@ -49,8 +48,7 @@ def projector_traps(model: Model, shape: Shape, chat: Chat, chosen: Path | None)
             head = read_header(path)
             if chosen and not is_projector(head):
                 width_of(head)  # says that it is none
-            why = _refused(head)
-            width = _width(head)
+            why, width = _judged(head)
         except ModelError as error:
             if chosen:
                 raise
@@ -82,14 +80,13 @@ def projector_traps(model: Model, shape: Shape, chat: Chat, chosen: Path | None)
         )
 
 
-def _refused(head: Header) -> str:
-    found = look(head)
-    return printable(found.refused, 300) if found else ""
+def _judged(head: Header) -> tuple[str, int | None]:
+    """Return why llama.cpp refuses a projector ("": it does not), and the width it gives."""
+    from qbuild.modelfile.sight import look  # most models have no projector
 
-
-def _width(head: Header) -> int | None:
     found = look(head)
-    return found.width if found and found.width else width_of(head)
+    width = found.width if found and found.width else width_of(head)
+    return printable(found.refused, 300) if found else "", width
 
 
 def _alone(model: Model) -> bool:

@@ -64,7 +64,7 @@ class _Projector(Machine):
     def __init__(self, head: Header, modality: str) -> None:
         super().__init__()
         self.head = head
-        self.table: Mapping[str, Any] = program()["projector"]
+        self.table: Mapping[str, Any] = program("projector")
         self.weights = {
             each.name: Weight(
                 name=each.name, sides=each.shape, type=f"GGML_TYPE_{each.type.name.upper()}"

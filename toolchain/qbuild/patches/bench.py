@@ -86,7 +86,9 @@ class Bench:
         if borders:
             (self.git_dir / "shallow").write_bytes(b"\n".join(sorted(borders)) + b"\n")
         (self.git_dir / "info").mkdir(exist_ok=True)
-        (self.git_dir / "info" / "attributes").write_text(_ATTRIBUTES, newline="\n")
+        (self.git_dir / "info" / "attributes").write_text(
+            _ATTRIBUTES, encoding="utf-8", newline="\n"
+        )
 
     def start(self, commit: str) -> None:
         """Make ``commit`` the pristine state: HEAD and index; the work tree stays as it is.

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbuild import held
 from qbuild.errors import PatchError, UsageError
-from qbuild.patches.apply import remove, run_series, scratch
+from qbuild.patches.apply import run_series, scratch
 from qbuild.patches.bench import Bench, object_dir
 from qbuild.patches.lint import lint_patch, lint_series, refuse
 from qbuild.patches.mail import Mail, parse
@@ -323,10 +324,10 @@ def recover(root: Path, name: str) -> None:
     """Undo a replacement that was killed between its two renames."""
     old, live = root / f".{name}.old", root / name
     if old.is_dir() and not live.exists():
-        old.rename(live)
+        held.rename(old, live)
     for rest in (old, root / f".{name}.new"):
         if rest.is_dir():
-            remove(rest)
+            held.remove_tree(rest)
 
 
 def replace_series(root: Path, name: str, files: dict[str, bytes]) -> list[str]:
@@ -355,16 +356,16 @@ def replace_series(root: Path, name: str, files: dict[str, bytes]) -> list[str]:
         for file, data in files.items():
             (aside / name / file).write_bytes(data)
         load_series(aside, name)
-        live.rename(old)
-        (aside / name).rename(live)
+        held.rename(live, old)
+        held.rename(aside / name, live)
     except BaseException:
         if old.is_dir() and not live.exists():
-            old.rename(live)
+            held.rename(old, live)
         raise
     finally:
         for rest in (old, aside):
             if rest.is_dir() and live.exists():
-                remove(rest)
+                held.remove_tree(rest)
     return changed
 
 

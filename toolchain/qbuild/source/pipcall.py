@@ -70,14 +70,14 @@ def pip_for(
     """Run pip for one pinned file, its hash required."""
     request = scratch / "request.txt"
     line = f"{pin.project}=={pin.version} --hash=sha256:{pin.sha256}\n"
-    request.write_text(line, encoding="utf-8")
+    request.write_text(line, encoding="utf-8", newline="\n")
     env = environment(scratch)
     if isinstance(pin, FilePin):
         folder = scratch / "stand-in"
         package = folder / _BACKEND
         package.mkdir(parents=True, exist_ok=True)
-        (package / "__init__.py").write_text("", encoding="utf-8")
-        (package / "build.py").write_text(_STAND_IN, encoding="utf-8")
+        (package / "__init__.py").write_text("", encoding="utf-8", newline="\n")
+        (package / "build.py").write_text(_STAND_IN, encoding="utf-8", newline="\n")
         search = [str(folder), *filter(None, [env.get("PYTHONPATH")])]
         env["PYTHONPATH"] = os.pathsep.join(search)
         env["QBUILD_SDIST_PROJECT"] = pin.project
@@ -88,7 +88,7 @@ def pip_for(
 def environment(scratch: Path) -> dict[str, str]:
     """Return pip's environment: the user's settings, less those that would change the answer."""
     nothing = scratch / "no-constraints.txt"
-    nothing.write_text("", encoding="utf-8")
+    nothing.write_text("", encoding="utf-8", newline="\n")
     env = {key: value for key, value in os.environ.items() if key != "PIP_REQUIRE_VIRTUALENV"}
     # An empty value would be ignored in favour of the configuration file's; an empty file is not.
     # As a URL, because pip splits the variable at blanks.

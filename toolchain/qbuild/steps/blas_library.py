@@ -337,7 +337,9 @@ def assemble(found: OpenBlas, dest: Path) -> dict[str, Any]:
         shutil.copyfile(found.shipped, dest / "bin" / _loaded_as(found.shipped))
     if found.licence is not None:
         shutil.copyfile(found.licence, dest / "LICENSE.txt")
-    (dest / "VERSION").write_text(f"OpenBLAS {found.version or 'unknown'}\n", encoding="utf-8")
+    (dest / "VERSION").write_text(
+        f"OpenBLAS {found.version or 'unknown'}\n", encoding="utf-8", newline="\n"
+    )
     module = find_module(
         "${CMAKE_CURRENT_LIST_DIR}/../include",
         f"${{CMAKE_CURRENT_LIST_DIR}}/../lib/{found.link.name}",

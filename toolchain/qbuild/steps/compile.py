@@ -63,7 +63,7 @@ class CompileStep(Kind):
             # Logs hold times and paths: they lie in the store for people, never in a bundle.
             shutil.copyfile(work.log, dest / "build.log")
             edges = [[e.output, e.start_ms, e.end_ms] for e in ninja.read_log(folder / "build")]
-            (dest / "timeline.json").write_text(json.dumps(edges), encoding="utf-8")
+            (dest / "timeline.json").write_text(json.dumps(edges), encoding="utf-8", newline="\n")
             facts = {
                 "compiler": _compiler_version(folder / "build"),
                 "hermetic": build.record.hermetic,

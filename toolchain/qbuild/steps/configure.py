@@ -15,6 +15,7 @@ from qbuild import process
 from qbuild.cuda import flags
 from qbuild.cuda.arch import parse_archs
 from qbuild.errors import ConfigureError
+from qbuild.held import remove_tree
 from qbuild.recipe import isa
 from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.model import CmakeValue
@@ -22,7 +23,7 @@ from qbuild.steps import cmake, ninja
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.steps.tools import TOOLS
 from qbuild.steps.work import Work, lay_out
-from qbuild.store import remove_tree, write_atomically
+from qbuild.store import write_atomically
 from qbuild.toolchains.base import CUDA_TREE, Layout, Place
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class ConfigureStep(Kind):
         """Write wrappers, toolchain file, options and the call of CMake."""
         words = plan.toolchain.script(out.shell, out.here)
         place = Place(programs=words.programs, work=out.here, cache_dir=f"{out.here}/cache")
-        layout = plan.toolchain.layout(place)
+        layout = plan.toolchain.layout(place).on(windows=out.windows)
         out.note("The compiler as one program, and CMake's toolchain and options")
         for name, command in layout.wrappers.items():
             out.wrapper(name, command)
@@ -123,9 +124,6 @@ class ConfigureStep(Kind):
             ("cache.cmake", cache.replace(escaped, "${CMAKE_CURRENT_LIST_DIR}")),
             (cmake.PLAIN_FOLDERS_FILE, cmake.PLAIN_FOLDERS),
         ):
-            if out.windows:
-                for name in layout.wrappers:
-                    text = text.replace(f'/tools/{name}"', f'/tools/{name}.cmd"')
             out.file(file, text, literal=True)
         for name, value in layout.env.items():
             out.environment(name, value)
@@ -221,10 +219,14 @@ def configure(build: Builder, work: Work) -> None:
     marker.unlink(missing_ok=True)
     remove_tree(tree)
     entries = _entries(build, work)
-    (work.folder / "cache.cmake").write_text(_cache_file(entries, launcher), encoding="utf-8")
-    (work.folder / "toolchain.cmake").write_text(work.prepared.toolchain_file, encoding="utf-8")
+    (work.folder / "cache.cmake").write_text(
+        _cache_file(entries, launcher), encoding="utf-8", newline="\n"
+    )
+    (work.folder / "toolchain.cmake").write_text(
+        work.prepared.toolchain_file, encoding="utf-8", newline="\n"
+    )
     plain = work.folder / cmake.PLAIN_FOLDERS_FILE
-    plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
+    plain.write_text(cmake.PLAIN_FOLDERS, encoding="utf-8", newline="\n")
     started = time.monotonic()
     _run_cmake(build, work)
     if lost := cmake.unwritten(tree, generator):

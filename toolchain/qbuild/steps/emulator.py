@@ -22,10 +22,11 @@ from typing import Any, Final
 
 from qbuild import host
 from qbuild.binary import cubin, fatbin
-from qbuild.emulator import make, retarget
+from qbuild.emulator import graphs, make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
 from qbuild.emulator.table import table
 from qbuild.errors import CompileError, ToolchainError
+from qbuild.held import remove_tree
 from qbuild.process import run_logged
 from qbuild.resources import data_dir
 from qbuild.steps.base import Step
@@ -34,13 +35,14 @@ from qbuild.steps.configure import configure
 from qbuild.steps.ensure import ensure
 from qbuild.steps.plan import Plan
 from qbuild.steps.work import Work, lay_out
-from qbuild.store import Entry, remove_tree, step_key
+from qbuild.store import Entry, step_key
 from qbuild.toolchains.base import CUDA_TREE, CUDA_WRAPPER
 
 IR: Final = "device-ir"
 UNIT: Final = "emulated-unit"
 KERNELS: Final = "emulated-kernels"
 TESTS: Final = "emulated-tests"
+GRAPHS: Final = "emulated-graphs"
 INDEX: Final = "emulated-zip"
 
 _MAKERS: Final = ("checked", "layout", "make", "retarget", "table")
@@ -89,12 +91,13 @@ def code_digest() -> str:
     return digest_of_files([*own, data_dir() / TABLE_FILE, *modules])
 
 
-def kernels_step(plan: Plan, *, checks: bool = False) -> Step:
+def kernels_step(plan: Plan, *, checks: bool = False, only: Sequence[str] = ()) -> Step:
     """Return the step that makes a recipe's library of kernels and the runtime beside it.
 
     Args:
         plan: The recipe's plan.
         checks: Let every access to memory be checked: memcheck and races.
+        only: The units to make, for a sample; all without it.
 
     Raises:
         ToolchainError: The recipe has no CUDA kernels that clang compiles.
@@ -114,16 +117,17 @@ def kernels_step(plan: Plan, *, checks: bool = False) -> Step:
         "cache": {k: v for k, v in configured["cache"].items() if "UI" not in k},
         "code": code_digest(),
         **({"checks": True} if checks else {}),
+        **({"only": sorted(only)} if only else {}),
     }
     return _step(KERNELS, inputs, "emulated kernels")
 
 
-def kernels(builder: Builder, *, checks: bool = False) -> Entry:
+def kernels(builder: Builder, *, checks: bool = False, only: Sequence[str] = ()) -> Entry:
     """Return the library of kernels (``files/``) of a builder's plan, made when it is missing."""
-    step = kernels_step(builder.plan, checks=checks)
+    step = kernels_step(builder.plan, checks=checks, only=only)
     return ensure(
         step,
-        lambda dest: _make_kernels(builder, dest, checks),
+        lambda dest: _make_kernels(builder, dest, checks, only),
         builder.store,
         builder.reporter,
         builder.record,
@@ -155,7 +159,9 @@ def _configured(builder: Builder) -> Iterator[Work]:
         builder.store.discard(folder)
 
 
-def _make_kernels(builder: Builder, dest: Path, checks: bool) -> Mapping[str, Any]:
+def _make_kernels(
+    builder: Builder, dest: Path, checks: bool, only: Sequence[str]
+) -> Mapping[str, Any]:
     kit = kit_of(builder)
     files = dest / "files"
     files.mkdir(parents=True)
@@ -163,7 +169,7 @@ def _make_kernels(builder: Builder, dest: Path, checks: bool) -> Mapping[str, An
     scratch.mkdir()
     made: dict[str, Entry] = {}
     with _configured(builder) as work:
-        units = read_units(work.folder, work.tools["ninja"])
+        units = _chosen(read_units(work.folder, work.tools["ninja"]), only)
         source = _source_digest(work.folder / "src")
         jobs = builder.options.jobs or host.default_jobs()
         with (
@@ -181,7 +187,7 @@ def _make_kernels(builder: Builder, dest: Path, checks: bool) -> Mapping[str, An
             finally:
                 pool.shutdown(cancel_futures=True)  # after a failure: no further units
     names = [unit.name for unit in units if made[unit.name].facts["kernels"]]
-    (scratch / "units.h").write_text(make.units_header(names), encoding="ascii")
+    (scratch / "units.h").write_text(make.units_header(names), encoding="ascii", newline="\n")
     library = files / make.KERNELS[kit.target]
     objects = [made[name].path / "unit.o" for name in names]
     commands = make.kernels_commands(kit, objects, scratch, library)
@@ -206,6 +212,8 @@ def read_units(work: Path, ninja: Path) -> list[Unit]:
         [str(ninja), "-C", str(work / "build"), "-t", "compdb"],
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
     if ran.returncode != 0:
@@ -227,6 +235,17 @@ def read_units(work: Path, ninja: Path) -> list[Unit]:
     if not found:
         raise CompileError("the build has no .cu files", where=str(work))
     return found
+
+
+def _chosen(units: Sequence[Unit], only: Sequence[str]) -> Sequence[Unit]:
+    missing = set(only) - {unit.name for unit in units}
+    if missing:
+        raise CompileError(
+            f"ggml-cuda has no unit {', '.join(sorted(missing))}",
+            where="units of a sample",
+            fix=f"it has {', '.join(sorted(unit.name for unit in units))}",
+        )
+    return [unit for unit in units if not only or unit.name in only]
 
 
 def _source_digest(src: Path) -> str:
@@ -305,7 +324,7 @@ def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path, checks: bool) -> 
     text = gzip.decompress((ir / "unit.ll.gz").read_bytes()).decode("utf-8")
     made = retarget.retarget(text, name, table(), checks=checks)
     rewritten, intrinsics = dest / "unit.ll", dest / make.INTRINSICS
-    rewritten.write_text(made.text, encoding="utf-8")
+    rewritten.write_text(made.text, encoding="utf-8", newline="\n")
     make.run(make.intrinsics_command(kit, intrinsics), kit, cwd=dest, what="intrinsics.c")
     command = make.unit_command(kit, rewritten, intrinsics, dest / "unit.o")
     make.run(command, kit, cwd=dest, what=f"unit {name}")
@@ -428,13 +447,49 @@ def tests(builder: Builder) -> Entry:
     )
 
 
+def test_graphs(builder: Builder, programs: Entry) -> Entry:
+    """Return ``bin/test-graphs``: graphs of our own, for kernels that take the place of several.
+
+    Args:
+        builder: One whose plan has the patched source.
+        programs: What :func:`tests` made; the program needs its libraries.
+    """
+    kit = kit_of(builder)
+    inputs = {
+        "format": 1,
+        "code": digest_of_files(graphs.files()),
+        "tests": programs.key,
+        "compiler": builder.plan.wheel("ziglang").sha256,
+    }
+
+    def make_graphs(dest: Path) -> Mapping[str, Any]:
+        headers = builder.result("patch").path / "tree" / "ggml" / "include"
+        scratch, made = dest / "scratch", dest / "bin"
+        scratch.mkdir()
+        made.mkdir()
+        libraries = programs.path / "bin"
+        program = made / graphs.PROGRAM
+        for command in graphs.commands(kit, headers, libraries, scratch, program):
+            make.run(command, kit, cwd=scratch, what=Path(command[-1]).name)
+        remove_tree(scratch)
+        return {}
+
+    return ensure(
+        _step(GRAPHS, inputs, "test graphs"),
+        make_graphs,
+        builder.store,
+        builder.reporter,
+        builder.record,
+    )
+
+
 def _copy(source: Path, dest: Path) -> None:
     shutil.copytree(source, dest, symlinks=True)
 
 
-def put_together(folder: Path, kernels: Path, binaries: Path) -> None:
+def put_together(folder: Path, *places: Path) -> None:
     """Fill a folder with programs and, where NVIDIA's libraries would be, the emulated GPU's."""
-    for place in (binaries, kernels):
+    for place in places:
         for path in sorted(place.iterdir()):
             # Copies: ggml looks for backends beside the file that a link to its program names.
             shutil.copy2(path, folder / path.name)

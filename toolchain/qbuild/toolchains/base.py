@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,24 @@ class Layout:
     setup: tuple[str, ...] = ()
     """A batch file with its arguments that must run before CMake; Windows only."""
     generator: tuple[str, ...] = ("-G", "Ninja")
+
+    def on(self, *, windows: bool) -> Layout:
+        """Return the same with the names that the wrappers' files have on a system.
+
+        A layout is pure: whoever writes it down, a build here or a script for another system,
+        knows where it will be used.
+        """
+        if not windows:
+            return self
+        endings = {f"/tools/{name}": f"/tools/{name}.cmd" for name in self.wrappers}
+        text = self.toolchain_file
+        for name, full in endings.items():
+            text = text.replace(f'{name}"', f'{full}"')
+        cache = {
+            key: f"{value}.cmd" if str(value).endswith(tuple(endings)) else value
+            for key, value in self.cache.items()
+        }
+        return replace(self, toolchain_file=text, cache=cache)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,19 +298,14 @@ def wrapper_text(command: Sequence[str], *, windows: bool) -> str:
     return f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'
 
 
-def wrapper_name(name: str) -> str:
-    """Return the file name of a wrapper on this host."""
-    return f"{name}.cmd" if host.system() == "windows" else name
-
-
 def write_wrapper(path: Path, command: Sequence[str]) -> Path:
     """Write a wrapper program and return its path.
 
     ccache and CMake want a compiler that is one program without fixed arguments.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path = path.with_name(wrapper_name(path.name))
     if host.system() == "windows":
+        path = path.with_name(f"{path.name}.cmd")
         write_batch(path, command)
         return path
     path.write_bytes(wrapper_text(command, windows=False).encode())
@@ -304,14 +317,14 @@ def write_layout(layout: Layout, work: Path) -> Prepared:
     """Write a layout's wrappers and return it prepared."""
     for name, command in layout.wrappers.items():
         write_wrapper(work / "tools" / name, command)
+    layout = layout.on(windows=host.system() == "windows")
     return Prepared(toolchain_file=layout.toolchain_file, cache=layout.cache, env=layout.env)
 
 
 def tool_lines(variables: Mapping[str, str]) -> list[str]:
     """Return toolchain-file lines that point CMake at wrappers beside the file."""
     return [
-        f'set({variable} "${{CMAKE_CURRENT_LIST_DIR}}/tools/{wrapper_name(tool)}"'
-        ' CACHE FILEPATH "")'
+        f'set({variable} "${{CMAKE_CURRENT_LIST_DIR}}/tools/{tool}" CACHE FILEPATH "")'
         for variable, tool in variables.items()
     ]
 

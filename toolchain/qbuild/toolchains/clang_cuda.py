@@ -24,7 +24,6 @@ from qbuild.toolchains.base import (
     Toolchain,
     WorkTree,
     hide_paths,
-    wrapper_name,
     write_layout,
 )
 from qbuild.toolchains.zig import Zig
@@ -156,7 +155,7 @@ class ClangCuda(Toolchain):
             for word in ("-fcuda-include-gpubinary", f"{place.work}/tools/{STAND_IN}"):
                 command += ["-Xclang", word]
         entries = flags.path_entries(
-            compiler=f"{place.work}/tools/{wrapper_name(CUDA_WRAPPER)}",
+            compiler=f"{place.work}/tools/{CUDA_WRAPPER}",
             libraries=[
                 f"{cuda}/{name}"
                 for name in tree.linked(system, cublas=self.recipe.bundle.cublas != "none")

@@ -254,7 +254,9 @@ def _capture(made: Choice, work: Path) -> dict[str, str]:
     env["PATH"] = f"{root}\\System32;{root};{root}\\System32\\Wbem"
     # cmd reads a batch file in its own code page; one line of ASCII and quotes suits all of them.
     script = work / "vcvars.cmd"
-    script.write_text(f"@echo off\r\n{vcvars.capture_command(made)}\r\n", encoding="mbcs")
+    script.write_text(
+        f"@echo off\r\n{vcvars.capture_command(made)}\r\n", encoding="mbcs", newline="\n"
+    )
     done = subprocess.run(
         [env.get("COMSPEC", "cmd.exe"), "/d", "/c", str(script)],
         env=env,

@@ -74,7 +74,7 @@ def make_host(folder: Path, zig: Path, version: str) -> list[Path]:
     cache.chmod(0o777)  # the daemon's user is not known here
     offered = write_host(folder / "ziglang" / zig.name, version, folder / "bin", cache)
     allowed = "".join(f"{path}\n" for path in offered)
-    (folder / "allowed").write_text(allowed, encoding="utf-8")
+    (folder / "allowed").write_text(allowed, encoding="utf-8", newline="\n")
     return offered
 
 
@@ -84,7 +84,7 @@ def write_host(zig: Path, version: str, folder: Path, cache_dir: Path) -> list[P
     written = []
     for tool in LANGUAGES:
         path = folder / remote_name(version, tool)
-        path.write_text(remote_script(zig, tool, cache_dir), encoding="utf-8")
+        path.write_text(remote_script(zig, tool, cache_dir), encoding="utf-8", newline="\n")
         path.chmod(0o755)
         written.append(path)
     return written
@@ -122,7 +122,7 @@ def write_spread(
         lines.append(f'*/{tool}) exec {shlex.quote(distcc)} {name} {flags} "$@" ;;')
     lines += ['*) exec "$tool" "$@" ;;', "esac", ""]
     path = tools / "spread"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
     path.chmod(0o755)
     return path
 

@@ -21,6 +21,7 @@ from qbuild import host
 from qbuild.binary.fatbin import container_digests
 from qbuild.binary.zip_reader import open_zip
 from qbuild.console import Reporter
+from qbuild.cuda.device_code import one_digest
 from qbuild.emulator import cases, gpus, make, report
 from qbuild.emulator.gpus import Gpu
 from qbuild.errors import VerifyError
@@ -55,10 +56,18 @@ class Setting:
     flags: tuple[str, ...]
 
     @property
+    def drafts(self) -> bool:
+        """Whether the model proposes tokens to itself."""
+        return "--spec-type" in self.flags
+
+    @property
     def on_cpu(self) -> tuple[str, ...]:
-        """The options of the run on the CPU alone."""
+        """The options of the run on the CPU alone.
+
+        It does not draft: a draft changes no token, and of drafted ones no margin is known.
+        """
         left = list(self.flags)
-        for flag, values in (("-sm", 1), ("--cpu-moe", 0)):
+        for flag, values in (("-sm", 1), ("--cpu-moe", 0), ("--spec-type", 1)):
             if flag in left:
                 at = left.index(flag)
                 del left[at : at + 1 + values]
@@ -199,6 +208,7 @@ class Session:
         self.report = scratch / "emulated.tsv"
         self.units: Mapping[str, Sequence[str]] = index.facts["units"]
         self.held = len(index.facts["fat_binaries"])
+        self.digest = one_digest(index.inputs["fat_binaries"])
         self.devices = devices
         self.reporter = reporter
         self.system = system
@@ -230,7 +240,8 @@ class Session:
         """The check that every fat binary of the bundle has its kernels here."""
         count = sum(len(names) for names in self.units.values())
         title = "its kernels are prepared for the emulated GPU"
-        return passed(f"{_ID}.kernels", title, f"{self.held} fat binaries, {count} kernels")
+        held = f"{self.held} fat binaries, {count} kernels"
+        return passed(f"{_ID}.kernels", title, held, f"fat binaries: {self.digest}")
 
     def checks(self, models: Sequence[Path]) -> Iterator[Check]:
         """List the devices, then compare tokens of every model in every setting."""
@@ -276,31 +287,34 @@ class Session:
         id = f"{_ID}.{model.stem}.{setting.name}"
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
-            cpu = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
-            before = self._reported()
-            gpu = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
+            cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
+            before = self.reported()
+            gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
-        kernels = len(report.read(self._reported()[len(before) :]))
+        kernels = len(report.read(self.reported()[len(before) :]))
         both = tokens.compare(cpu, gpu)
         problems = [both.problem] if both.problem else []
         if not both.total:
             problems.append("its first token is no whole character: nothing can be compared")
         if not kernels:
             problems.append("no kernel ran: the program did not use the emulated GPU")
+        if setting.drafts and not drafted:
+            problems.append("no token was drafted")
         seen = (
             f"{both.equal} of {both.total} tokens equal, log-probabilities within "
             f"{both.error:.2g}, {kernels} kernels"
-        )
+        ) + (f", {drafted} tokens drafted" if setting.drafts else "")
         seconds = time.monotonic() - started
         return judge(id, title, problems, seen, seconds=seconds)
 
-    def _reported(self) -> str:
+    def reported(self) -> str:
+        """Return what the emulated GPU has written of launches so far."""
         return self.report.read_text(encoding="utf-8") if self.report.exists() else ""
 
     def _ask(
         self, model: Path, prompt: str, flags: Sequence[str], more: Mapping[str, Any] | None
-    ) -> tuple[tokens.Token, ...]:
+    ) -> tuple[tuple[tokens.Token, ...], int]:
         program = self.programs.find("llama-server")
         if program is None:
             raise VerifyError("there is no llama-server in this bundle")
@@ -334,7 +348,7 @@ class Session:
         """Say how many kernels ran, and what that does not prove."""
         title = "kernels that ran, emulated"
         every = {(unit, name) for unit, names in self.units.items() for name in names}
-        ran = every & {(row.unit, row.kernel) for row in report.read(self._reported())}
+        ran = every & {(row.unit, row.kernel) for row in report.read(self.reported())}
         if not ran:
             return not_run(f"{_ID}.coverage", title, "no kernel ran")
         names = " + ".join(gpu.name for gpu in self.devices)
@@ -349,14 +363,15 @@ class Session:
         )
 
 
-def _answer(program: str, stdout: str, stderr: str) -> tuple[tokens.Token, ...]:
+def _answer(program: str, stdout: str, stderr: str) -> tuple[tuple[tokens.Token, ...], int]:
+    """Return the tokens of a server's only answer, and how many of them were drafted."""
     try:
         result = json.loads(stdout)
         problem = result["problem"]
         if not problem:
             answer = result["answers"][0]
             if answer["status"] == 200:
-                return tokens.read_answer(answer["text"])
+                return tokens.read_answer(answer["text"]), tokens.drafted(answer["text"])
             problem = f"/completion answers {answer['status']}: {answer['text'][:200]}"
     except (ValueError, KeyError, IndexError, TypeError) as error:
         problem = f"its answer is not what it should be ({type(error).__name__}: {error})"

@@ -164,6 +164,8 @@ def _ask_helper(spec: Mapping[str, Any], program: str, patience: float) -> dict[
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
+        errors="replace",
     )
     try:
         answer, trouble = helper.communicate(json.dumps(spec), patience)

@@ -2,7 +2,8 @@
 
 CPU and GPU round differently, so equal text cannot be asked for everywhere. It is asked for
 wherever the CPU's margin between its first and its second choice is larger than the measured
-difference.
+difference. Of a token that it took from a draft the server tells no second choice and no
+probability: such a token can be compared, but it measures nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ class Token:
 
     Args:
         id: Its number.
-        choices: Number → log-probability of the likeliest tokens, itself included.
+        choices: Number → log-probability of the likeliest tokens, itself included. One alone:
+            it was taken from a draft, and its log-probability says nothing.
     """
 
     id: int
     choices: dict[int, float]
 
     @property
-    def margin(self) -> float:
-        """Log-probability between the first choice and the second."""
+    def margin(self) -> float | None:
+        """Log-probability between the first choice and the second; unknown without a second."""
         best = sorted(self.choices.values(), reverse=True)
-        return best[0] - best[1] if len(best) > 1 else math.inf
+        return best[0] - best[1] if len(best) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +50,13 @@ class Compared:
         equal: Tokens until the first that differs.
         total: Tokens of the shorter answer.
         error: Largest difference of a log-probability in the part that is equal.
-        margin: The CPU's margin at the first token that differs.
+        margin: The CPU's margin at the first token that differs, if it is known.
     """
 
     equal: int
     total: int
     error: float
-    margin: float
+    margin: float | None
 
     @property
     def problem(self) -> str:
@@ -63,7 +65,11 @@ class Compared:
             return "the GPU's numbers are not numbers"
         if self.error > FAR:
             return f"log-probabilities of equal tokens differ by {self.error:.3g}"
-        if self.equal < self.total and self.margin > max(self.error, NEAR):
+        if self.equal == self.total:
+            return ""
+        if self.margin is None:
+            return f"token {self.equal + 1} differs, and the CPU's second choice there is not known"
+        if self.margin > max(self.error, NEAR):
             return (
                 f"token {self.equal + 1} differs though the CPU prefers its own by "
                 f"{self.margin:.3f}; log-probabilities before it differ by {self.error:.3g} at most"
@@ -93,22 +99,34 @@ def read_answer(text: str) -> tuple[Token, ...]:
     )
 
 
+def drafted(text: str) -> int:
+    """Return how many tokens of an answer to ``/completion`` a draft proposed."""
+    return int(json.loads(text).get("timings", {}).get("draft_n", 0))
+
+
 def _number(value: Any) -> float:
     return float(value) if value is not None else math.nan
 
 
+def _broken(*both: Token) -> bool:
+    return any(math.isnan(value) for token in both for value in token.choices.values())
+
+
 def compare(cpu: Sequence[Token], gpu: Sequence[Token]) -> Compared:
     """Compare two answers to one prompt."""
-    total, equal, error, margin = min(len(cpu), len(gpu)), 0, 0.0, 0.0
+    total, equal, error = min(len(cpu), len(gpu)), 0, 0.0
+    margin: float | None = 0.0
     for mine, other in zip(cpu, gpu, strict=False):
         if mine.id != other.id:
             margin = mine.margin
             break
+        equal += 1
+        if None in (mine.margin, other.margin) and not _broken(mine, other):
+            continue
         # Unlikely tokens differ by more and decide nothing: only the CPU's first two count.
         first = sorted(mine.choices, key=lambda each: mine.choices[each], reverse=True)[:2]
         for each in first:
             if each in other.choices:
                 difference = abs(mine.choices[each] - other.choices[each])
                 error = math.nan if math.isnan(difference) else max(error, difference)
-        equal += 1
     return Compared(equal=equal, total=total, error=error, margin=margin)

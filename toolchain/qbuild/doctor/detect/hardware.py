@@ -22,9 +22,14 @@ _RELEVANT: Final = re.compile(
 )
 
 
-def capture_hardware(probe: Probe) -> dict[str, Any]:
-    """Return the hardware's facts, as keywords of ``Facts``."""
-    cpu, virtual = _cpu(probe)
+def capture_hardware(probe: Probe, *, cores: bool = True) -> dict[str, Any]:
+    """Return the hardware's facts, as keywords of ``Facts``.
+
+    Args:
+        probe: The machine.
+        cores: Count the physical cores, too; asking for them takes a while.
+    """
+    cpu, virtual = _cpu(probe, cores=cores)
     windows = probe.system() == "windows"
     gpus = _windows_cards(probe) if windows else _linux_cards(probe)
     return {
@@ -49,7 +54,7 @@ def parse_cpuinfo(text: str) -> tuple[str | None, str | None, tuple[str, ...]]:
     return fields.get("vendor_id"), fields.get("model name"), flags
 
 
-def _cpu(probe: Probe) -> tuple[CpuFacts, bool | None]:
+def _cpu(probe: Probe, *, cores: bool) -> tuple[CpuFacts, bool | None]:
     virtual: bool | None
     if probe.system() == "windows":
         flags = flags_from_windows(probe.processor_features(tuple(PROCESSOR_FEATURES)))
@@ -65,7 +70,7 @@ def _cpu(probe: Probe) -> tuple[CpuFacts, bool | None]:
         vendor=str(vendor) if vendor else None,
         model=re.sub(r"\s+", " ", str(model)).strip() if model else None,
         flags=flags,
-        cores=probe.cores(),
+        cores=probe.cores() if cores else None,
         threads=probe.threads(),
     )
     return cpu, virtual

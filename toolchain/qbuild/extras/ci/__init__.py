@@ -1,7 +1,8 @@
 """Pipelines made from the recipes: one description of the jobs, written for several systems.
 
-``jobs.py`` says what is done, ``github.py`` and ``gitlab.py`` write it down for a service, and
-``run.py`` does the same steps on this machine.
+``toolchain/data/pipelines.yml`` says what is done, in the words of GitHub's workflows; ``jobs.py``
+fills the recipes in, ``github.py`` and ``gitlab.py`` write it down for a service, and ``run.py``
+does the same steps on this machine.
 """
 
 from __future__ import annotations

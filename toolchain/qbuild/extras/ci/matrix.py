@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Final, TypedDict
 
-from qbuild.extras.ci.pipeline import NATIVE_NOTE, Entry
 from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.model import Recipe
 
-LINUX_RUNNER = "ubuntu-24.04"
-WINDOWS_RUNNER = "windows-2022"
+NATIVE_NOTE: Final = "never run by qbuild's authors"
+"""Said of every job that needs a real Windows, which nobody here had."""
 
-_WINDOWS_ONLY = frozenset({"msvc"})
+_WINDOWS_ONLY: Final = frozenset({"msvc"})
 """Toolchains that exist on Windows alone."""
 
-_NATIVE = frozenset({"gcc", "clang", "nvcc"})
+_NATIVE: Final = frozenset({"gcc", "clang", "nvcc"})
 """Toolchains that build for the system they run on; zig and clang-cuda cross from Linux."""
+
+
+class Entry(TypedDict):
+    """One build, a recipe for one operating system, as any CI system can read it.
+
+    ``runner`` is the machine that builds it, as GitHub names its images; ``native`` says that it
+    can only be built on Windows itself (MSVC, nvcc for Windows).
+    """
+
+    recipe: str
+    os: str
+    toolchain: str
+    runner: str
+    native: bool
+    job: str
+    command: str
+    artifact: str
+    note: str
 
 
 def entries(recipes: Iterable[Recipe]) -> tuple[Entry, ...]:
@@ -25,24 +42,28 @@ def entries(recipes: Iterable[Recipe]) -> tuple[Entry, ...]:
     Cross builds run on Linux. A Windows machine is asked for only where the toolchain leaves no
     choice: MSVC, and nvcc for Windows, whose host compiler is MSVC.
     """
-    found = []
-    for recipe in recipes:
-        toolchain = recipe.toolchain.name
-        for system in recipe.supports:
-            if not _builds(toolchain, system):
-                continue
-            native = toolchain in _WINDOWS_ONLY or (toolchain in _NATIVE and system == "windows")
-            found.append(
-                Entry(
-                    recipe=recipe.name,
-                    os=system,
-                    toolchain=toolchain,
-                    runner=WINDOWS_RUNNER if native else LINUX_RUNNER,
-                    native=native,
-                    summary=recipe.summary,
-                )
-            )
-    return tuple(sorted(found, key=lambda e: (e.native, e.recipe, e.os)))
+    found = [
+        _entry(recipe.name, recipe.toolchain.name, system)
+        for recipe in recipes
+        for system in recipe.supports
+        if _builds(recipe.toolchain.name, system)
+    ]
+    return tuple(sorted(found, key=lambda each: (each["native"], each["recipe"], each["os"])))
+
+
+def _entry(recipe: str, toolchain: str, system: str) -> Entry:
+    native = toolchain in _WINDOWS_ONLY or (toolchain in _NATIVE and system == "windows")
+    return {
+        "recipe": recipe,
+        "os": system,
+        "toolchain": toolchain,
+        "runner": "windows-2022" if native else "ubuntu-24.04",
+        "native": native,
+        "job": f"{'native' if native else 'build'}-{recipe}-{system}",
+        "command": f"qbuild build {recipe} --os {system} --dist dist",
+        "artifact": f"llama-{recipe}-{system}",
+        "note": NATIVE_NOTE if native else "",
+    }
 
 
 def _builds(toolchain: str, system: str) -> bool:
@@ -55,21 +76,3 @@ def _builds(toolchain: str, system: str) -> bool:
 def known_entries() -> tuple[Entry, ...]:
     """Return the entries of the recipes that come with qbuild."""
     return entries(load_recipe(name) for name in known_recipes())
-
-
-def as_json(found: Iterable[Entry]) -> list[dict[str, Any]]:
-    """Return the matrix as any CI system can read it."""
-    return [
-        {
-            "recipe": each.recipe,
-            "os": each.os,
-            "toolchain": each.toolchain,
-            "runner": each.runner,
-            "native": each.native,
-            "job": f"{'native' if each.native else 'build'}-{each.recipe}-{each.os}",
-            "command": f"qbuild build {each.recipe} --os {each.os} --dist dist",
-            "artifact": f"llama-{each.recipe}-{each.os}",
-            "note": NATIVE_NOTE if each.native else "",
-        }
-        for each in found
-    ]

@@ -8,29 +8,18 @@ packages, a service's issues and releases) are left out and named.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 from qbuild import process
 from qbuild.errors import PipelineError, UsageError
-from qbuild.extras.ci.pipeline import (
-    Attest,
-    Checkout,
-    Download,
-    Job,
-    Keep,
-    Restore,
-    Run,
-    SetUpPython,
-    Step,
-    Upload,
-    Workflow,
-)
+from qbuild.extras.ci.jobs import Job, Step, Workflow, table
 from qbuild.recipe.convert import suggest
 
 Say = Callable[[str], None]
@@ -50,29 +39,30 @@ class Instance:
 
     def fill(self, template: str) -> str:
         """Return a template with this row's values."""
-        for key, value in self.row.items():
-            template = template.replace(f"{{{key}}}", value)
-        return template
+        return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda it: self.row[it[1]], template)
 
-    @property
-    def env(self) -> dict[str, str]:
-        """Return the variables that the job's scripts read."""
-        names = {"recipe": "RECIPE", "os": "TARGET_OS"}
-        return {names[key]: value for key, value in self.row.items() if key in names}
+    def variables(self, said: Job | Step) -> dict[str, str]:
+        """Return the variables of a job or step; those that only a service knows are left out."""
+        env = (said.said if isinstance(said, Job) else said).get("env", {})
+        filled = {name: self.fill(value) for name, value in env.items()}
+        return {name: value for name, value in filled.items() if "${{" not in value}
+
+    def given(self, step: Step) -> dict[str, str]:
+        """Return what is given to an action."""
+        return {name: self.fill(str(value)) for name, value in step.get("with", {}).items()}
 
 
 def instances(workflows: tuple[Workflow, ...]) -> tuple[Instance, ...]:
     """Return every job with every row, named e.g. ``build-avx2-linux``."""
-    found: list[Instance] = []
+    found: dict[str, Instance] = {}
     for workflow in workflows:
         for job in workflow.jobs:
-            for row in job.rows or ({},):
-                words = [job.id, *(row[key] for key in ("half", "recipe", "os") if key in row)]
-                name = "-".join(words)
-                if any(each.name == name for each in found):  # `native` is in two workflows
+            for row in job.rows:
+                name = "-".join([job.id, *(row[k] for k in ("half", "recipe", "os") if k in row)])
+                if name in found:  # `native` is in two workflows
                     name = f"{workflow.id}-{name}"
-                found.append(Instance(name=name, workflow=workflow.id, job=job, row=row))
-    return tuple(found)
+                found[name] = Instance(name=name, workflow=workflow.id, job=job, row=row)
+    return tuple(found.values())
 
 
 def find(name: str, known: tuple[Instance, ...]) -> Instance:
@@ -93,23 +83,26 @@ def find(name: str, known: tuple[Instance, ...]) -> Instance:
 
 def describe(step: Step, instance: Instance) -> tuple[str, str]:
     """Return what a step is called, and why it is left out here (empty: it is done)."""
-    match step:
-        case Run():
-            return step.name, step.runner_only
-        case Checkout():
-            return "Clone HEAD", ""
-        case SetUpPython():
-            return "Python in a virtual environment", ""
-        case Restore():
-            return f"Restore: {step.name.lower()}", "the store of this machine serves as it is"
-        case Keep():
-            return f"Keep: {step.name.lower()}", "the store of this machine keeps everything"
-        case Upload():
-            return f"Hand over {step.path} as {instance.fill(step.artifact)}", ""
-        case Download():
-            return f"Fetch {step.pattern} into {step.path}", ""
-        case Attest():
-            return f"Sign {step.path}", "it signs with the service's identity"
+    if "run" in step:
+        return step["name"], step.get("x-left-out", "")
+    action = table()["actions"][step["uses"]]
+    title = action.get("here", "").format_map(instance.given(step)) or step["name"]
+    return title, action.get("left-out", "")
+
+
+def lines(instance: Instance) -> Iterator[str]:
+    """Yield what running a job would do, for people."""
+    yield f"== {instance.name} ({instance.workflow}, {instance.fill(instance.job.said['runs-on'])})"
+    if instance.job.local:
+        yield f"   not here: {instance.job.local}"
+    if "x-scratch" in instance.job.said:
+        yield "   from scratch: with a new store"
+    for name, value in instance.variables(instance.job).items():
+        yield f"   {name}={value}"
+    for step in instance.job.steps:
+        title, why_not = describe(step, instance)
+        yield f" - {title}" + (f" [left out here: {why_not}]" if why_not else "")
+        yield from (f"     $ {line}" for line in step.get("run", "").splitlines())
 
 
 def run(instance: Instance, *, root: Path, work: Path, artifacts: Path, say: Say) -> None:
@@ -131,30 +124,27 @@ def run(instance: Instance, *, root: Path, work: Path, artifacts: Path, say: Say
             f"job {instance.name} cannot run here: {instance.job.local}",
             fix="look at its steps with --dry-run",
         )
-    if instance.job.scratch:
+    if "x-scratch" in instance.job.said:
         say("from scratch: its store is a new one, and goes with it")
-    local = _Local(instance=instance, root=root, work=work, artifacts=artifacts, say=say)
+    here = _Here(instance=instance, root=root, work=work, artifacts=artifacts, say=say)
     failed: PipelineError | None = None
     for number, step in enumerate(instance.job.steps, start=1):
         title, why_not = describe(step, instance)
         head = f"[{number}/{len(instance.job.steps)}] {title}"
         if why_not:
             say(f"{head}: left out, {why_not}")
-            continue
-        always = isinstance(step, Upload | Run) and step.when == "always"
-        if failed and not always:
-            continue
-        say(head)
-        try:
-            local.do(step, title)
-        except PipelineError as error:
-            failed = failed or error
+        elif not failed or step.get("if") == "always()":
+            say(head)
+            try:
+                here.do(step, title)
+            except PipelineError as error:
+                failed = failed or error
     if failed:
         raise failed
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Local:
+class _Here:
     instance: Instance
     root: Path
     work: Path
@@ -162,106 +152,92 @@ class _Local:
     say: Say
 
     @property
-    def store(self) -> dict[str, str]:
-        """Return the store of a job that must not find results of an earlier one."""
-        return {"QBUILD_STORE": str(self.work / "store")} if self.instance.job.scratch else {}
-
-    @property
-    def clone(self) -> Path:
-        return self.work / "clone"
+    def folder(self) -> Path:
+        """Where steps run: the clone, once there is one."""
+        clone = self.work / "clone"
+        return clone if clone.is_dir() else self.work
 
     def do(self, step: Step, title: str) -> None:
-        match step:
-            case Run():
-                self._script(step, title)
-            case Checkout():
-                self._command(["git", "clone", "-q", "--no-local", str(self.root), "clone"], title)
-            case SetUpPython():
+        given = self.instance.given(step)
+        match step.get("uses"):
+            case None:
+                script = self.work / "step.sh"
+                script.write_text(step["run"], encoding="utf-8", newline="\n")
+                self._command([*_BASH, str(script)], title, self.instance.variables(step))
+            case "actions/checkout":
+                clone = str(self.work / "clone")
+                self._command(["git", "clone", "-q", "--no-local", str(self.root), clone], title)
+            case "actions/setup-python":
                 self._command([sys.executable, "-m", "venv", str(self.work / "venv")], title)
-            case Upload():
-                self._upload(step, title)
-            case Download():
-                self._download(step, title)
-            case _:  # pragma: no cover - describe() leaves the others out
-                raise AssertionError(step)
+            case "actions/upload-artifact":
+                self._hand_over(given["path"], given["name"], title)
+            case "actions/download-artifact":
+                self._fetch(given["pattern"], given["path"], title)
 
-    def _script(self, step: Run, title: str) -> None:
-        folder = self.clone if self.clone.is_dir() else self.work
-        path = self.work / "step.sh"
-        path.write_text(step.script, encoding="utf-8")
-        given = {key: self.instance.fill(value) for key, value in step.env.items()}
-        self._command([*_BASH, str(path)], title, cwd=folder, env=given)
+    def _failed(self, title: str, what: str, where: Path, fix: str) -> PipelineError:
+        said = f"job {self.instance.name}: step `{title}` {what}"
+        return PipelineError(said, where=str(where), fix=fix)
 
-    def _command(
-        self,
-        command: list[str],
-        title: str,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] = {},
-    ) -> None:
+    def _command(self, command: list[str], title: str, env: Mapping[str, str] = {}) -> None:
         venv = self.work / "venv"
         programs = venv / ("Scripts" if os.name == "nt" else "bin")
-        log = self.work / "job.log"
+        # a job that must not find results of an earlier one has a store of its own
+        scratch = "x-scratch" in self.instance.job.said
         status = process.run_logged(
             command,
-            cwd=cwd or self.work,
+            cwd=self.folder,
             env={
                 **os.environ,
-                **self.instance.env,
-                **self.store,
+                **self.instance.variables(self.instance.job),
+                **({"QBUILD_STORE": str(self.work / "store")} if scratch else {}),
                 **env,
                 "CI": "true",
                 "VIRTUAL_ENV": str(venv),
                 "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             },
-            log=log,
+            log=self.work / "job.log",
             on_line=lambda line: self.say(f"    {line}"),
             cut_network=False,
         )
         if status != 0:
-            raise PipelineError(
-                f"job {self.instance.name}: step `{title}` ended with status {status}",
-                where=str(self.clone),
-                fix="its output stands above",
-            )
+            what, clone = f"ended with status {status}", self.work / "clone"
+            raise self._failed(title, what, clone, "its output stands above")
 
-    def _upload(self, step: Upload, title: str) -> None:
-        folder = self.artifacts / self.instance.fill(step.artifact)
-        pattern = f"{step.path}*" if step.path.endswith("/") else step.path
-        found = sorted(path for path in self.clone.glob(pattern) if path.is_file())
+    def _hand_over(self, path: str, artifact: str, title: str) -> None:
+        folder, clone = self.artifacts / artifact, self.work / "clone"
+        pattern = f"{path}*" if path.endswith("/") else path
+        found = sorted(each for each in clone.glob(pattern) if each.is_file())
         if not found:
-            raise PipelineError(
-                f"job {self.instance.name}: step `{title}` found no file",
-                where=str(self.clone / step.path),
-                fix="an earlier step should have made it",
-            )
+            fix = "an earlier step should have made it"
+            raise self._failed(title, "found no file", clone / path, fix)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for path in found:
-            shutil.copy2(path, folder / path.name)
+        for each in found:
+            shutil.copy2(each, folder / each.name)
         self.say(f"    {len(found)} files in {folder}")
 
-    def _download(self, step: Download, title: str) -> None:
+    def _fetch(self, pattern: str, path: str, title: str) -> None:
         there = sorted(self.artifacts.iterdir()) if self.artifacts.is_dir() else []
-        folders = [each for each in there if fnmatch(each.name, step.pattern)]
+        folders = [each for each in there if fnmatch(each.name, pattern)]
         if not folders:
-            raise PipelineError(
-                f"job {self.instance.name}: step `{title}` found no such artifact",
-                where=str(self.artifacts),
-                fix=f"run the jobs it needs first: {', '.join(self.instance.job.needs)}",
-            )
-        base = self.clone if self.clone.is_dir() else self.work
-        target = base / step.path
+            needs = ", ".join(self.instance.job.said.get("needs", ()))
+            fix = f"run the jobs it needs first: {needs}"
+            raise self._failed(title, "found no such artifact", self.artifacts, fix)
+        target = self.folder / path
         target.mkdir(parents=True, exist_ok=True)
-        for folder in folders:
-            for path in folder.iterdir():
-                shutil.copy2(path, target / path.name)
+        for each in (file for folder in folders for file in folder.iterdir()):
+            shutil.copy2(each, target / each.name)
 
 
 def uncommitted(root: Path) -> bool:
     """Tell whether the checkout holds changes that a clone of HEAD will lack."""
     done = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=False
+        ["git", "status", "--porcelain"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )
     return bool(done.stdout.strip())
