@@ -147,7 +147,7 @@ def test_a_refused_grammar_holds_nobody(server_bin: Path, templates: Path, tmp_p
         serving(server_bin, tmp_path, says, text) as running,
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
-        long = pool.submit(post, running, CHAT, ask(max_tokens=3000))
+        pool.submit(post, running, CHAT, ask(max_tokens=3000))
         wait_until(running, "processing task")
         refused = pool.submit(post, running, CHAT, ask(tools=tool(cycles(2)), max_tokens=4))
         time.sleep(0.5)
