@@ -24,12 +24,13 @@ from pathlib import Path
 from qbuild import host, resources
 from qbuild.cli.common import store as user_store
 from qbuild.console import Plain, Silent
+from qbuild.held import remove_tree
 from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.builder import Builder
 from qbuild.steps.options import BuildOptions
 from qbuild.steps.plan import Plan, make_plan
-from qbuild.store import Store, remove_tree
+from qbuild.store import Store
 from qbuild.toolchains.base import WorkTree
 
 PAIRS = 5

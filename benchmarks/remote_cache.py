@@ -23,7 +23,8 @@ import platformdirs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from qbuild.store import link_tree, remove_tree
+from qbuild.held import remove_tree
+from qbuild.store import link_tree
 from support import services
 
 USER = Path(platformdirs.user_cache_dir("qbuild", appauthor=False))

@@ -40,9 +40,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from qbuild import host, resources  # noqa: E402
 from qbuild.console import Plain  # noqa: E402
+from qbuild.held import remove_tree  # noqa: E402
 from qbuild.recipe.lock import load_lock  # noqa: E402
 from qbuild.steps.pinned import fetch_wheel  # noqa: E402
-from qbuild.store import Store, remove_tree  # noqa: E402
+from qbuild.store import Store  # noqa: E402
 from support import small_project  # noqa: E402 - the tests' folder is no package
 
 SIGNALS = [

@@ -107,7 +107,7 @@ def test_kills_at_random_moments_never_spoil_the_result(
     started = time.monotonic()
     assert run(small.command(new_store, tmp_path / "timing")).returncode == 0
     whole = time.monotonic() - started
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
@@ -241,7 +241,7 @@ def test_an_unfinished_tree_that_ninja_cannot_read_is_made_again(
     small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
 ) -> None:
     """CMake ends with 0 although the disk was too full for build.ninja; a soak found it."""
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     assert run(small.command(new_store, tmp_path / "dist", "--keep-work")).returncode == 0
     (left,) = new_store.glob("work/*/build/build.ninja")
@@ -257,7 +257,7 @@ def test_an_unfinished_tree_from_the_future_is_finished(
     small: SmallProject, new_store: Path, tmp_path: Path, wanted: str
 ) -> None:
     """Its sources are newer than now: ninja would configure a hundred times and give up."""
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     assert run(small.command(new_store, tmp_path / "dist", "--keep-work")).returncode == 0
     for kind in ("compile", "stage", "bundle"):
@@ -317,7 +317,7 @@ def test_offline_after_a_first_run_gives_the_same_zip(
     require_namespaces("--net")
     command = small.command(new_store, tmp_path / "dist")
     assert run(command).returncode == 0
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     for kind in ("patch", "compile", "stage", "bundle"):
         remove_tree(new_store / kind)

@@ -88,10 +88,9 @@ def test_what_looks_at_the_machine(machine: Machine, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert json.loads(done.stdout)
     qbuild(machine, tmp_path, "toolkit")
-    store = windows_path(tmp_path / "store")
-    qbuild(machine, tmp_path, "cache", "size", "--store", store)
-    qbuild(machine, tmp_path, "cache", "verify", "--store", store)
-    qbuild(machine, tmp_path, "cache", "prune", "--store", store)
+    for action in ("size", "verify", "prune"):  # a store below tmp_path would be too deep there
+        qbuild(machine, tmp_path, "cache", action, "--store", "C:\\q")
+    assert not (machine.folder / "prefix" / "drive_c" / "q").exists(), "looking made a store"
 
 
 def test_what_reads_files(machine: Machine, tmp_path: Path) -> None:
@@ -100,6 +99,26 @@ def test_what_reads_files(machine: Machine, tmp_path: Path) -> None:
     assert "model" in qbuild(machine, tmp_path, "launch", "show", "laptop")
     (tmp_path / "a.obj").write_bytes(tiny_coff.make_object("/DEFAULTLIB:LIBCMT"))
     assert "a.obj" in qbuild(machine, tmp_path, "crt", "a.obj")
+
+
+def test_pipelines_are_the_same_there(machine: Machine, tmp_path: Path) -> None:
+    root = windows_path(windows.REPO)
+    assert "fresh: .github/workflows/build.yml" in qbuild(
+        machine, tmp_path, "ci", "github", "--check", "--root", root
+    )
+    assert "fresh: ci/gitlab-ci.yml" in qbuild(
+        machine, tmp_path, "ci", "gitlab", "--check", "--root", root
+    )
+    assert '$ qbuild build "$RECIPE"' in qbuild(
+        machine, tmp_path, "ci", "run", "build-avx2-linux", "--dry-run"
+    )
+
+
+def test_what_needs_git_says_how_to_get_it(machine: Machine, tmp_path: Path) -> None:
+    assert "qwen3-mtp" in qbuild(machine, tmp_path, "patch", "explain", "qwen3-mtp")
+    done = machine.run("-m", "qbuild", "patch", "edit", "qwen3-mtp", "--offline", cwd=tmp_path)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert "winget install Git.Git" in done.stderr
 
 
 def test_a_store_too_deep_is_refused_with_two_ways_out(machine: Machine, tmp_path: Path) -> None:

@@ -258,3 +258,40 @@ def test_options_with_values_come_from_the_commands_themselves() -> None:
     for command in COMMANDS:
         assert {"--store", "--lockfile", "--patches"} <= _with_value(command)
         assert not {"--json", "-q", "--quiet", "--debug"} & _with_value(command)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["patch", "status"],
+        ["patch", "check", "--against", "master"],
+        ["patch", "edit", "qwen3-mtp"],
+        ["patch", "refresh"],
+        ["patch", "rebase", "qwen3-mtp", "--to", "master"],
+        ["lock", "--pin", "master"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_git_says_so_before_it_fetches_anything(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qbuild.source.gitless.shutil.which", lambda *_: None)
+    assert run(words) == 7
+    err = capsys.readouterr().err
+    assert "git was not found" in err
+    assert "winget install Git.Git" in err
+    assert "fetch" not in err
+
+
+def test_what_needs_no_git_does_not_ask_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from qbuild.cli import lock
+    from qbuild.recipe.lock import load_lock
+    from qbuild.resources import lockfile
+
+    monkeypatch.setattr("qbuild.source.gitless.shutil.which", lambda *_: None)
+    assert run(["patch", "explain", "qwen3-mtp"]) == 0
+    assert "qwen3-mtp" in capsys.readouterr().out
+    said = lock._commit_there(load_lock(lockfile()).source("llama.cpp"))
+    assert said == "there is no git on this machine to ask it with"

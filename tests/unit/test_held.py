@@ -74,3 +74,19 @@ def test_the_store_renames_through_it(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(held.time, "sleep", lambda _: None)
     made = store.Store(tmp_path).put("kind", "0" * 64, {}, lambda folder: {})
     assert made.path.is_dir()
+
+
+def test_a_scratch_folder_goes_whatever_happened(tmp_path: Path) -> None:
+    """Git writes read-only files, and a scanner may hold one for a moment."""
+    with pytest.raises(KeyError), held.scratch(".try-", tmp_path) as folder:
+        (folder / "objects").mkdir()
+        (folder / "objects" / "ab").write_bytes(b"x")
+        (folder / "objects" / "ab").chmod(0o400)
+        (folder / "objects").chmod(0o500)
+        assert folder.parent == tmp_path
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with held.scratch("qbuild-try-") as folder:
+        assert list(folder.iterdir()) == []
+        folder.rmdir()  # missing is fine
+    assert not folder.exists()

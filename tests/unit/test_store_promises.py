@@ -24,7 +24,6 @@ from qbuild.store import (
     Store,
     disk_error,
     link_tree,
-    remove_tree,
     same_files,
     step_key,
     write_atomically,
@@ -243,7 +242,7 @@ def test_discarding_takes_the_folder_away_at_once_and_deletes_it(store: Store) -
 
 def test_discarded_folders_are_recognised(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(store_module, "remove_tree", lambda path: seen.append(path.name))
+    monkeypatch.setattr(held, "remove_tree", lambda path: seen.append(path.name))
     (store.root / "work" / "x").mkdir(parents=True)
     store.discard(store.root / "work" / "x")
     end = time.monotonic() + 10
@@ -393,11 +392,11 @@ def test_read_only_files_are_removed_as_well(
         patch.setattr(
             shutil, "rmtree", lambda path, onerror: onerror(refuse, str(path / "file"), None)
         )
-        remove_tree(folder)
+        held.remove_tree(folder)
         assert seen == [(0o700, 0o700)], "once, and what fails then is left to the next run"
-    remove_tree(folder)
+    held.remove_tree(folder)
     assert not folder.exists()
-    remove_tree(folder)
+    held.remove_tree(folder)
 
 
 @pytest.mark.parametrize(

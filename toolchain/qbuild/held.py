@@ -7,10 +7,12 @@ tenths of a second up to some seconds. Whoever renames or removes what was writt
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
 
@@ -77,3 +79,34 @@ def replace(source: Path, target: Path) -> None:
         OSError: See :func:`patiently`.
     """
     patiently(lambda: source.replace(target))
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder even when files in it are read-only, as git's are; missing is fine."""
+
+    def writable_then_again(function: Callable[..., Any], name: str, _: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(name).parent.chmod(0o700)
+            Path(name).chmod(0o700)
+            patiently(lambda: function(name))
+
+    shutil.rmtree(path, onerror=writable_then_again)
+
+
+@contextlib.contextmanager
+def scratch(prefix: str, within: Path | None = None) -> Iterator[Path]:
+    """Give an empty folder that is gone when the context ends.
+
+    As tempfile.TemporaryDirectory, which fails at its end when a scanner holds a file in it.
+
+    Args:
+        prefix: What its name begins with.
+        within: Folder to make it in; the default is the system's for temporary files.
+    """
+    import tempfile  # a slow import, which most runs need not
+
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)

@@ -237,7 +237,7 @@ class Store:
             held.rename(path, aside)
         except FileNotFoundError:
             return
-        threading.Thread(target=remove_tree, args=(aside,)).start()
+        threading.Thread(target=held.remove_tree, args=(aside,)).start()
 
     def set_aside(self, path: Path) -> None:
         """Move a damaged entry out of the way."""
@@ -280,10 +280,10 @@ class Store:
                 self.set_aside(target)
             held.rename(aside, target)
         except OSError as error:
-            remove_tree(aside)
+            held.remove_tree(aside)
             raise disk_error(error, target) from error
         except BaseException:
-            remove_tree(aside)
+            held.remove_tree(aside)
             raise
         self._sound.add((kind, key))
         return Entry(kind=kind, key=key, path=target, inputs=inputs, files=files, facts=facts)
@@ -383,7 +383,7 @@ class Store:
         for path in folder.iterdir():
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > older_than_s:
-                    remove_tree(path)
+                    held.remove_tree(path)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every finished result."""
@@ -444,18 +444,6 @@ def link_tree(source: Path, dest: Path) -> None:
             shutil.copy2(file, new, follow_symlinks=False)
 
     shutil.copytree(source, dest, symlinks=True, copy_function=link_or_copy)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder even when files in it are read-only; missing is fine."""
-
-    def writable_then_again(function: Callable[..., Any], name: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(name).parent.chmod(0o700)
-            Path(name).chmod(0o700)
-            held.patiently(lambda: function(name))
-
-    shutil.rmtree(path, onerror=writable_then_again)
 
 
 def _scan(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -86,7 +86,7 @@ def _size(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
 
 
 def _prune(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     home = store(args)
     kinds = prunable(everything=args.all)

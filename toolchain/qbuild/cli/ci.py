@@ -146,7 +146,7 @@ def _run(args: argparse.Namespace, reporter: Reporter) -> int:
 
 def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> None:
     from qbuild.extras.ci.run import run, uncommitted
-    from qbuild.store import remove_tree
+    from qbuild.held import remove_tree
 
     root = checkout()
     if uncommitted(root):

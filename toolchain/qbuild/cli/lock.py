@@ -6,11 +6,10 @@ import argparse
 import dataclasses
 import datetime
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from qbuild import host
+from qbuild import held, host
 from qbuild.cli.common import print_json
 from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, UsageError
@@ -128,7 +127,7 @@ def _resolves(pin: SourcePin | WheelPin, reporter: Reporter) -> tuple[str, str]:
             return "repository", ""
         if pin.sdist is None:
             return "", problem
-        with tempfile.TemporaryDirectory(prefix="qbuild-lock-") as scratch:
+        with held.scratch("qbuild-lock-") as scratch:
             fetch_file(pin.sdist, Path(scratch), offline=False, reporter=reporter)
         return f"sdist (repository: {problem})", ""
     except OriginError as error:
@@ -137,10 +136,13 @@ def _resolves(pin: SourcePin | WheelPin, reporter: Reporter) -> tuple[str, str]:
 
 def _commit_there(pin: SourcePin) -> str:
     """Return nothing when the repository gives the commit with the pinned tree, else why not."""
+    from qbuild.source.gitless import have_git
     from qbuild.source.quarantine import Unusable
     from qbuild.source.remote import tree_of
 
-    with tempfile.TemporaryDirectory(prefix="qbuild-lock-") as scratch:
+    if not have_git():
+        return "there is no git on this machine to ask it with"
+    with held.scratch("qbuild-lock-") as scratch:
         try:
             tree = tree_of(pin.url, pin.commit, Path(scratch) / "repo.git")
         except Unusable as reason:
@@ -176,7 +178,7 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
         new = []
         for pin in old:
             reporter.say(f"ask pip for {wanted} ({pin.platform}); now {pin.size / 1e6:.0f} MB")
-            with tempfile.TemporaryDirectory(prefix="qbuild-lock-") as scratch:
+            with held.scratch("qbuild-lock-") as scratch:
                 got = latest(pin.project, version or None, pin.platform, Path(scratch))
             new.append(dataclasses.replace(got, project=pin.project))
         if len({pin.version for pin in new}) > 1:
@@ -200,13 +202,15 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
 def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
     from qbuild.recipe import config, lock, lockedit
     from qbuild.source.fetch import fetch_commit
+    from qbuild.source.gitenv import need_git
 
+    need_git()
     text = lock.LOCKFILE.read(path)
     old = lock.parse_lock(text, str(path)).source(args.source)
     origins = [*config.source_origins(args.origin)]
     if not args.origin and not args.offline:
         origins.append(old.url)
-    with tempfile.TemporaryDirectory(prefix="qbuild-lock-") as scratch:
+    with held.scratch("qbuild-lock-") as scratch:
         repo = Path(scratch) / "repo.git"
         got = fetch_commit(origins, args.pin, repo, git_dir=old.git_dir, reporter=reporter)
         date, version = _facts(repo, got.commit)

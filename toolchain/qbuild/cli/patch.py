@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbuild import held
 from qbuild.cli.common import add_verbs, load_lock, print_json, store
 from qbuild.console import Reporter
 from qbuild.errors import PatchError, UsageError
@@ -72,6 +73,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         "rebase": _rebase,
         "explain": _explain,
     }[args.verb]
+    if args.verb != "explain":
+        from qbuild.source.gitenv import need_git
+
+        need_git()
     if args.verb in ("refresh", "explain"):  # they need no source, so no store
         return run(args, reporter)
     with store(args).in_use():
@@ -181,13 +186,12 @@ def _status(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _check(args: argparse.Namespace, reporter: Reporter) -> int:
-    import tempfile
 
     from qbuild.patches.status import drift
 
     groups = _groups(args)
     repo, pin = _source_repo(args, reporter)
-    with tempfile.TemporaryDirectory(prefix="qbuild-ref-", ignore_cleanup_errors=True) as scratch:
+    with held.scratch("qbuild-ref-") as scratch:
         other, commit = _other_repo(args.against, args, reporter, Path(scratch))
         results = [drift(repo, pin, other, commit, group) for group in groups]
     return _report(args, commit, groups, results, strict=args.strict)
@@ -262,7 +266,6 @@ def _refresh(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG0
 
 
 def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
-    import tempfile
 
     from qbuild.patches.export import refresh
     from qbuild.patches.rebase import instructions, rebase_series
@@ -275,7 +278,7 @@ def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
     repo, _ = _source_repo(args, reporter)
     results: list[dict[str, object]] = []
     code = 0
-    with tempfile.TemporaryDirectory(prefix="qbuild-ref-", ignore_cleanup_errors=True) as scratch:
+    with held.scratch("qbuild-ref-") as scratch:
         other, commit = _other_repo(args.to, args, reporter, Path(scratch))
         for group in groups:
             series = group[-1]

@@ -122,7 +122,7 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
         if args.keep:
             reporter.say(f"both builds are kept in {scratch}")
         else:
-            from qbuild.store import remove_tree
+            from qbuild.held import remove_tree
 
             remove_tree(scratch)
 

@@ -38,7 +38,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help="also build and run this test of upstream's, e.g. test-chat; may be repeated",
     )
-    emulated = parser.add_argument_group("on the emulated GPU")
+    _add_emulated(parser.add_argument_group("on the emulated GPU"))
+
+
+def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
     emulated.add_argument(
         "--emulate",
         nargs="?",
@@ -98,10 +101,10 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         CompileError: A test failed.
     """
     from qbuild import resources
+    from qbuild.held import remove_tree
     from qbuild.steps import plan as plans
     from qbuild.steps.builder import Builder
     from qbuild.steps.captured import capture
-    from qbuild.store import remove_tree
 
     if args.emulate:
         from qbuild.cli.emulated_tests import run_tests

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
+from qbuild import held
 from qbuild.cli import build
 from qbuild.cli.common import load_lock, print_json, store
 from qbuild.console import Reporter
@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         entry = fetch_wheel(wheel, home, reporter, offline=args.offline)
         programs.append(BUILD_PROGRAMS[project](entry.path / "files").parent)
     reporter.say(f"wheel: {zip_path.name}")
-    with tempfile.TemporaryDirectory(prefix="qbuild-wheel-") as work:
+    with held.scratch("qbuild-wheel-") as work:
         made = make_wheel(
             zip_path, Path(args.dist).absolute(), Path(work), programs=tuple(programs)
         )

@@ -29,7 +29,7 @@ from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
 from qbuild.hashing import sha256_file
-from qbuild.store import remove_tree
+from qbuild.held import remove_tree
 
 NEEDED: Final = ("cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas")
 """Components that a build of ggml-cuda cannot do without."""

@@ -127,7 +127,14 @@ def names_of(program: Path) -> tuple[str, ...]:
     Raises:
         CompileError: It does not start.
     """
-    ran = subprocess.run([str(program), "list"], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [str(program), "list"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
     if ran.returncode != 0:
         raise CompileError(
             f"{program.name} does not list its cases: {ran.stderr.strip()[:200]}",

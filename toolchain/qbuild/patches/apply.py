@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +128,7 @@ def scratch(
         bench.start(commit)
         yield bench
     finally:
-        remove(root)
+        held.remove_tree(root)
         _restore(times)
 
 
@@ -148,17 +147,6 @@ def _restore(times: Mapping[Path, tuple[int, int]]) -> None:
         with contextlib.suppress(OSError):
             if pack.stat().st_mtime_ns != written:
                 os.utime(pack, ns=(accessed, written))
-
-
-def remove(root: Path) -> None:
-    """Remove a folder; git writes objects read-only, which Windows minds."""
-
-    def writable(function: Callable[..., object], name: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(name).chmod(0o700)
-            held.patiently(lambda: function(name))
-
-    shutil.rmtree(root, onerror=writable)
 
 
 def run_series(
@@ -324,7 +312,7 @@ def _with_similar(gone: FileReport, patch: Patch, source: _Source) -> FileReport
 def _empty(folder: Path) -> None:
     for child in list(folder.iterdir()):
         if child.is_dir() and not child.is_symlink():
-            remove(child)
+            held.remove_tree(child)
         else:
             child.unlink()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from qbuild import held
 from qbuild.errors import PatchError, UsageError
-from qbuild.patches.apply import remove, run_series, scratch
+from qbuild.patches.apply import run_series, scratch
 from qbuild.patches.bench import Bench, object_dir
 from qbuild.patches.lint import lint_patch, lint_series, refuse
 from qbuild.patches.mail import Mail, parse
@@ -327,7 +327,7 @@ def recover(root: Path, name: str) -> None:
         held.rename(old, live)
     for rest in (old, root / f".{name}.new"):
         if rest.is_dir():
-            remove(rest)
+            held.remove_tree(rest)
 
 
 def replace_series(root: Path, name: str, files: dict[str, bytes]) -> list[str]:
@@ -365,7 +365,7 @@ def replace_series(root: Path, name: str, files: dict[str, bytes]) -> list[str]:
     finally:
         for rest in (old, aside):
             if rest.is_dir() and live.exists():
-                remove(rest)
+                held.remove_tree(rest)
     return changed
 
 

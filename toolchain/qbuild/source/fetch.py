@@ -11,13 +11,14 @@ id covers its tree id, a tree id covers every blob; both ids are then compared w
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import held
 from qbuild.console import Reporter
 from qbuild.errors import LockError, OriginError, StoreError
+from qbuild.held import remove_tree
 from qbuild.recipe.config import is_url, load_config
 from qbuild.recipe.lock import SourcePin
 from qbuild.source.causes import Cause, remedy, without_password
@@ -37,7 +38,7 @@ from qbuild.source.origins import (
 )
 from qbuild.source.quarantine import Forged, Unusable
 from qbuild.source.remote import from_url
-from qbuild.store import disk_error, remove_tree
+from qbuild.store import disk_error
 
 __all__ = ["BRANCH", "FetchedSource", "checkout_tree", "fetch_commit", "fetch_source"]
 
@@ -255,7 +256,7 @@ def checkout_tree(repo: Path, commit: str, dest: Path) -> None:
     dest.mkdir(parents=True, exist_ok=True)
     if any(dest.iterdir()):
         raise StoreError("files are only written into an empty folder", where=str(dest))
-    with tempfile.TemporaryDirectory(dir=dest.parent, prefix=".checkout-") as scratch:
+    with held.scratch(".checkout-", dest.parent) as scratch:
         own = init_bare(Path(scratch) / "own.git")
         (own / "info").mkdir(exist_ok=True)
         (own / "info" / "attributes").write_text(

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from qbuild.errors import OriginError, ToolchainError
-from qbuild.source.gitless import GET_GIT
+from qbuild.source.gitless import GET_GIT, have_git
 
 # Handed over as GIT_CONFIG_KEY_n / GIT_CONFIG_VALUE_n (git >= 2.31), so that git's own children
 # (upload-pack, index-pack) hear it as well.
@@ -226,6 +226,16 @@ def _git_class() -> type:
     except ImportError as error:
         raise _no_git() from error
     return Git  # type: ignore[no-any-return]
+
+
+def need_git() -> None:
+    """Refuse at once what would otherwise fetch for minutes and then fail.
+
+    Raises:
+        ToolchainError: There is no git.
+    """
+    if not have_git():
+        raise _no_git()
 
 
 def _no_git() -> ToolchainError:

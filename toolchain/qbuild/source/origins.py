@@ -10,14 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbuild import host
+from qbuild import held, host
 from qbuild.console import Reporter, Task
 from qbuild.errors import OriginError, StoreError
 from qbuild.recipe.lock import FilePin
@@ -103,7 +102,7 @@ def from_path(origin: str, job: Job) -> FetchedSource:
     if not path.is_dir():
         raise Unusable("it is neither a folder nor a file")
     git_dir = find_git_dir(path, job.git_dir)
-    with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".quarantine-") as scratch:
+    with held.scratch(".quarantine-", parent_of(job.dest)) as scratch:
         repo = init_bare(Path(scratch) / "repo.git")
         with job.reporter.task(f"take {path.name}", unit="bytes") as task:
             taken = take_from_git_dir(
@@ -114,7 +113,7 @@ def from_path(origin: str, job: Job) -> FetchedSource:
 
 
 def _from_archive(path: Path, origin: str, job: Job) -> FetchedSource:
-    with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".quarantine-") as scratch:
+    with held.scratch(".quarantine-", parent_of(job.dest)) as scratch:
         repo = init_bare(Path(scratch) / "repo.git")
         with job.reporter.task(f"read {path.name}", unit="bytes") as task:
             taken = take_from_sdist(
@@ -127,7 +126,7 @@ def from_pinned_sdist(
     pin: FilePin, label: str, job: Job, fetcher: SdistFetcher | None, offline: bool
 ) -> FetchedSource:
     """Fetch the sdist of a pin and take the commit out of it."""
-    with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".sdist-") as scratch:
+    with held.scratch(".sdist-", parent_of(job.dest)) as scratch:
         try:
             if fetcher is not None:
                 path = fetcher(pin)

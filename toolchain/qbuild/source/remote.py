@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
 import threading
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from qbuild import held
+from qbuild.held import remove_tree
 from qbuild.source.causes import Cause, cause_of, known_cause, page_instead, without_password
 from qbuild.source.gitenv import GitResult, run_git
 from qbuild.source.gitless import have_git
@@ -30,7 +31,6 @@ from qbuild.source.origins import (
     why_not,
 )
 from qbuild.source.quarantine import Forged, Taken, Unusable
-from qbuild.store import remove_tree
 
 TRIES = 3
 """How often a network fetch is tried; the waits between are 1 s and 4 s."""
@@ -129,7 +129,7 @@ def _from_plain_server(url: str, commit: str, job: Job) -> FetchedSource:
     beforehand where its history ends stops there, too. What it took goes through a quarantine,
     because this way git does not check every object on arrival.
     """
-    with tempfile.TemporaryDirectory(dir=parent_of(job.dest), prefix=".quarantine-") as scratch:
+    with held.scratch(".quarantine-", parent_of(job.dest)) as scratch:
         repo = Path(scratch) / "repo.git"
         result = _fetch(url, commit, repo, job)
         if result.rc:

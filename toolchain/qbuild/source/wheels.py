@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from qbuild.binary.zip_reader import open_zip
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, StoreError
 from qbuild.hashing import sha256_file
+from qbuild.held import remove_tree
 from qbuild.recipe.config import load_config
 from qbuild.recipe.lock import FilePin, WheelPin, normalise
 from qbuild.source.causes import Cause, UnfetchedError
@@ -36,7 +36,7 @@ from qbuild.source.pipcall import (
     run_pip,
     why_pip_failed,
 )
-from qbuild.store import disk_error, remove_tree
+from qbuild.store import disk_error
 
 TRIES = 3
 """How often a download is tried; the waits between are 1 s and 4 s."""
@@ -99,7 +99,7 @@ def fetch_file(
             "`mirrors` in the user configuration",
         )
     links = [mirror for mirror in mirrors if "://" in mirror]
-    with _disk(dest_dir), tempfile.TemporaryDirectory(dir=dest_dir, prefix=".pip-") as scratch:
+    with _disk(dest_dir), held.scratch(".pip-", dest_dir) as scratch:
         _pip_download(pin, Path(scratch), links, reporter)
         got = Path(scratch) / "files" / pin.filename
         if not got.is_file():
@@ -121,7 +121,7 @@ def resolve(pin: WheelPin) -> None:
     Raises:
         OriginError: It does not.
     """
-    with tempfile.TemporaryDirectory(prefix="qbuild-pip-") as scratch:
+    with held.scratch("qbuild-pip-") as scratch:
         (Path(scratch) / "files").mkdir()
         command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir",
                    "--target", str(Path(scratch) / "files"), "--only-binary=:all:",

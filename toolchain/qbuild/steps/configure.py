@@ -15,6 +15,7 @@ from qbuild import process
 from qbuild.cuda import flags
 from qbuild.cuda.arch import parse_archs
 from qbuild.errors import ConfigureError
+from qbuild.held import remove_tree
 from qbuild.recipe import isa
 from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.model import CmakeValue
@@ -22,7 +23,7 @@ from qbuild.steps import cmake, ninja
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.steps.tools import TOOLS
 from qbuild.steps.work import Work, lay_out
-from qbuild.store import remove_tree, write_atomically
+from qbuild.store import write_atomically
 from qbuild.toolchains.base import CUDA_TREE, Layout, Place
 
 if TYPE_CHECKING:

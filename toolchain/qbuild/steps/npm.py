@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild import host, process
 from qbuild.console import Reporter
 from qbuild.errors import OriginError, ToolchainError
+from qbuild.held import remove_tree
 from qbuild.recipe.lock import WheelPin
 from qbuild.source.causes import UnfetchedError, cause_of, page_instead
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.steps.tools import NODE as PROJECT
-from qbuild.store import remove_tree
 from qbuild.toolchains.base import write_wrapper
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild import host
 from qbuild.console import Reporter
 from qbuild.errors import ToolchainError
+from qbuild.held import remove_tree
 from qbuild.recipe.model import CmakeValue, Recipe
 from qbuild.steps.base import Before, Kind, Request, Step
 from qbuild.steps.npm import SOURCE, Npm, reason
 from qbuild.steps.tools import NODE as PROJECT
-from qbuild.store import link_tree, remove_tree
+from qbuild.store import link_tree
 
 if TYPE_CHECKING:
     from qbuild.steps.builder import Builder

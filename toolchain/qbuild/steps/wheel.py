@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qbuild.console import Reporter
 from qbuild.cuda.tree import TARGET_WHEELS
+from qbuild.held import remove_tree
 from qbuild.recipe.lock import WheelPin
 from qbuild.source.pipcall import platform_options
 from qbuild.steps.base import Before, Kind, Request, Step, new_step
 from qbuild.steps.tools import OPENBLAS
-from qbuild.store import Store, remove_tree
+from qbuild.store import Store
 from qbuild.toolchains.zig import adjust, adjustments_digest
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from qbuild import host
 from qbuild.bundle.launch.profile import profiles_of
 from qbuild.bundle.launch.source_options import check_in_tree
 from qbuild.errors import StoreError
+from qbuild.held import remove_tree
 from qbuild.steps.pinned import program
-from qbuild.store import link_tree, remove_tree, same_files, write_atomically
+from qbuild.store import link_tree, same_files, write_atomically
 from qbuild.toolchains.base import CUDA_TREE, Prepared, WorkTree
 
 if TYPE_CHECKING:

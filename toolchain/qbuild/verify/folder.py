@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from qbuild import bounds, host
+from qbuild import bounds, held, host
 from qbuild.binary.zip_writer import ZipEntry, write_zip
 from qbuild.bundle.manifest import FILE_NAME as MANIFEST
 from qbuild.bundle.manifest import Manifest, load_manifest
@@ -52,7 +51,7 @@ def verify_folder(folder: Path, *, reporter: Reporter, gpu: str = "") -> Verdict
             fix="name the folder that the zip was unpacked into, the one with the programs",
         )
     first = [] if manifest is None else [_complete(folder, manifest)]
-    with tempfile.TemporaryDirectory(prefix="qbuild-verify-") as scratch:
+    with held.scratch("qbuild-verify-") as scratch:
         name = manifest.name if manifest else folder.resolve().name
         packed = Path(scratch) / f"{name.removesuffix('.zip')}.zip"
         entries = [
