@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import platformdirs
 
 from qbuild.console import Silent
-from qbuild.emulator import gpus
+from qbuild.emulator import gpus, report
 from qbuild.hashing import sha256_file
 from qbuild.store import Store
 from qbuild.verify import emulate
@@ -62,8 +62,10 @@ def row_of(kind: str, type_: str, setting: Setting) -> str:
     return f"{kind}-{type_} {setting.name}"
 
 
-def run(args: argparse.Namespace, todo: list[tuple[str, str, Setting, int]]) -> Iterator[Check]:
-    """Run rows until the time is over; yield what each showed."""
+def run(
+    args: argparse.Namespace, todo: list[tuple[str, str, Setting, int]]
+) -> Iterator[tuple[Check, list[str]]]:
+    """Run rows until the time is over; yield what each showed, and the kernels that ran."""
     store = Store(Path(args.store or platformdirs.user_cache_dir("qbuild", appauthor=False)))
     until = time.monotonic() + args.minutes * 60
     for devices in (1, 2):
@@ -84,7 +86,10 @@ def run(args: argparse.Namespace, todo: list[tuple[str, str, Setting, int]]) -> 
                 path = Path(scratch) / f"{kind}-{type_}.gguf"
                 if not path.exists():
                     emulated_models.write(path, kind, type_)
-                yield session.compare(path, "The", setting, {"logit_bias": NO_HALVES})
+                before = session.reported()
+                check = session.compare(path, "The", setting, {"logit_bias": NO_HALVES})
+                ran = report.read(session.reported()[len(before) :])
+                yield check, sorted({f"{row.unit} {row.kernel}" for row in ran})
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -108,19 +113,22 @@ def main() -> int:
     rows = [row for row in pairs(args.all) if args.only in row_of(*row[:3])]
     known = read(args.results)
     todo = [row for row in rows if id + row_of(*row[:3]) not in known]
-    for check in run(args, todo):
+    for check, kernels in run(args, todo):
         row = check.id.removeprefix("emulated.").replace(".", " ", 1)
         result = {
             "zip": id, "row": row, "status": check.status, "said": list(check.details),
-            "seconds": round(check.seconds or 0, 1),
+            "seconds": round(check.seconds or 0, 1), "kernels": kernels,
         }  # fmt: skip
         with args.results.open("a", encoding="utf-8") as out:
             out.write(json.dumps(result) + "\n")
         print(row, check.status, *check.details, flush=True)
     known = read(args.results)
     done = [known[id + row_of(*row[:3])] for row in rows if id + row_of(*row[:3]) in known]
-    wrong = [row["row"] for row in done if row["status"] != "passed"]
-    print(f"{len(done)} of {len(rows)} rows, {len(wrong)} wrong: {', '.join(wrong) or '-'}")
+    wrong = [row for row in done if row["status"] != "passed"]
+    ran = {name for row in done if row not in wrong for name in row.get("kernels", ())}
+    print(f"{len(ran)} kernels ran in those that are right, emulated")
+    named = ", ".join(row["row"] for row in wrong) or "-"
+    print(f"{len(done)} of {len(rows)} rows, {len(wrong)} wrong: {named}")
     return 1 if wrong else 0
 
 

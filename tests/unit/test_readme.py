@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from qbuild.bundle.facts import CudaFacts
 from qbuild.bundle.readme import make_readme
 from qbuild.recipe.model import Build, Target
 from support.bundles import FACTS, facts
@@ -90,6 +91,18 @@ def test_only_shipped_tools_are_explained() -> None:
 )
 def test_gpu_label(validated: bool | None, phrase: str) -> None:
     assert phrase in text(facts(gpu_validated=validated))
+
+
+def test_what_was_emulated_is_said_beside_what_was_not_validated() -> None:
+    gpu = CudaFacts(
+        toolkit="12.9", architectures=("61-real",), cublas="", driver="525.60", proofs=(), gpus=(),
+        emulated="emulated: 44 of 3,956 kernels computed right on a software GTX 1060",
+    )  # fmt: skip
+    readme = " ".join(text(facts(gpu_validated=False, cuda=gpu)).split())
+    assert "NOT run on a real GPU by those who built it (gpu_validated: false)." in readme
+    assert (
+        "Emulated: 44 of 3,956 kernels computed right on a software GTX 1060. That says" in readme
+    )
 
 
 def test_a_validated_gpu_needs_no_label() -> None:

@@ -6,7 +6,15 @@ import pytest
 
 from qbuild.binary.fatbin import FatEntry, FatReport, Kind
 from qbuild.cuda.arch import parse_archs
-from qbuild.cuda.device_code import check_archs, families, gpu_validated, gpu_verdict, held_archs
+from qbuild.cuda.device_code import (
+    check_archs,
+    emulated,
+    families,
+    gpu_validated,
+    gpu_verdict,
+    held_archs,
+    one_digest,
+)
 from qbuild.errors import RecipeError, VerifyError
 
 
@@ -91,3 +99,9 @@ def test_families() -> None:
 def test_nothing_is_validated_without_a_run() -> None:
     (arch,) = parse_archs(["61-real"])
     assert not gpu_validated("clang-cuda", arch, "0" * 40)
+
+
+def test_only_the_very_machine_code_that_ran_is_called_emulated() -> None:
+    assert emulated(["0" * 64]) == ""
+    # one line each: two files whose sums only join to the same text differ
+    assert one_digest(["ab", "c"]) != one_digest(["a", "bc"])

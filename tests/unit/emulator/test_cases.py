@@ -12,7 +12,7 @@ import pytest
 
 from qbuild import resources
 from qbuild.cli import emulated_tests
-from qbuild.emulator import backend_ops, cases
+from qbuild.emulator import backend_ops, cases, make
 from qbuild.emulator.backend_ops import Program, run_selection
 from qbuild.errors import CompileError, ToolchainError, UsageError
 
@@ -199,8 +199,12 @@ def test_a_program_that_knows_no_case_is_told(tmp_path: Path) -> None:
 
 
 def test_the_sample_is_small_and_names_what_the_selection_has() -> None:
-    units, chosen = cases.sample()
-    assert 1 <= len(units) <= 6
+    sample = cases.sample()
+    chosen = sample.selection
+    assert 1 <= len(sample.units) <= 6
+    graphs = "".join(path.read_text() for path in (make.sources() / "tests").iterdir())
+    assert all(f'"{operation}"' in graphs for operation in sample.graphs)
+    assert sample.graph("CHAIN(op=ADD,many=0)") and not sample.graph("CHAIN(op=ADD,many=1)")
     every = cases.selection()
     assert set(chosen.named) <= set(every.named) and set(chosen.own) <= set(every.own)
     operations = resources.read_table(cases.SAMPLE)["operations"]
@@ -211,7 +215,7 @@ def test_the_sample_is_small_and_names_what_the_selection_has() -> None:
 def test_a_sample_brings_its_own_cases() -> None:
     args = argparse.Namespace(sample=True, cases=None, ops="ADD", params=None)
     with pytest.raises(UsageError, match="--sample brings its own cases"):
-        emulated_tests._chosen(args)
+        emulated_tests._sample(args)
 
 
 def test_a_kernel_is_unreached_or_not_run_never_both() -> None:

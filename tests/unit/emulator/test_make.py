@@ -21,3 +21,9 @@ def test_cublas_is_made_only_where_the_recipe_links_it(target: str, tmp_path: Pa
     assert libraries() == without
     (tmp_path / "cublas_v2.h").touch()
     assert libraries() == without | {make.CUBLAS[target]}
+
+
+def test_an_installed_qbuild_has_the_emulators_sources(pytestconfig: pytest.Config) -> None:
+    installed = (pytestconfig.rootpath / "CMakeLists.txt").read_text()
+    assert "install(DIRECTORY toolchain/emulator DESTINATION" in installed
+    assert make.sources().relative_to(pytestconfig.rootpath).as_posix() == "toolchain/emulator"

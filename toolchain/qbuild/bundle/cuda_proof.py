@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from qbuild.binary.elf import read_elf
-from qbuild.binary.fatbin import FatReport, read_fatbin
+from qbuild.binary.fatbin import FatReport, container_digests, read_fatbin
 from qbuild.binary.pe import read_pe
 from qbuild.bundle.facts import CudaFacts
 from qbuild.cuda import device_code, runtime
@@ -36,10 +36,12 @@ class Backend:
     Args:
         symbols: Functions it imports from NVIDIA's runtime libraries.
         report: Its device code.
+        digests: The sha256 of each of its fat binaries.
     """
 
     symbols: frozenset[str]
     report: FatReport
+    digests: tuple[str, ...]
 
 
 def prove(
@@ -98,6 +100,7 @@ def prove(
         driver=floor,
         proofs=proofs,
         gpus=running(backend.report),
+        emulated=device_code.emulated(backend.digests),
     )
 
 
@@ -137,7 +140,8 @@ def read_backend(path: Path, provided: Mapping[str, Path]) -> Backend:
             if any(name.startswith(library) for name in provided)
         )
         symbols = {name for name in read_elf(path).imports if name.startswith(prefixes)}
-    return Backend(symbols=frozenset(symbols), report=read_fatbin(path))
+    digests = container_digests(path.read_bytes())
+    return Backend(symbols=frozenset(symbols), report=read_fatbin(path), digests=digests)
 
 
 _PREFIXES: Final = {"libcudart.": ("cuda", "__cuda"), "libcublas.": ("cublas",)}

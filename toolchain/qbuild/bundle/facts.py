@@ -124,6 +124,7 @@ class CudaFacts:
         driver: Lowest NVIDIA driver that runs it.
         proofs: Why these libraries will do, one sentence each.
         gpus: Generations that run it: (generation and compute capability, how).
+        emulated: What of this very device code has computed on a GPU of software; "": nothing.
 
     """
 
@@ -133,6 +134,7 @@ class CudaFacts:
     driver: str
     proofs: tuple[str, ...]
     gpus: tuple[tuple[str, str], ...]
+    emulated: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -378,6 +378,11 @@ def _checks(facts: BundleFacts) -> str:
         labels.append(
             "Its GPU code was NOT run on a real GPU by those who built it (gpu_validated: false)."
         )
+        if facts.cuda is not None and facts.cuda.emulated:
+            labels.append(
+                f"{facts.cuda.emulated[0].upper()}{facts.cuda.emulated[1:]}. That says nothing of "
+                "ptxas' machine code, the driver or speed."
+            )
     elif facts.gpu_validated is None:
         labels.append("It holds no GPU code: everything runs on the processor.")
     again = shlex.join(recipe_words(as_dict(facts.recipe)))

@@ -7,7 +7,7 @@ import collections
 import hashlib
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import backend_ops, cases, gpus, make
+from qbuild.emulator import backend_ops, cases, gpus, graphs
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
@@ -40,7 +40,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     args.overrides = [*args.overrides, "build.ui=false"]
     gpu = gpus.find(args.emulate)
-    units, chosen = _chosen(args)
+    sample = _sample(args)
+    chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
@@ -54,11 +55,13 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
-        kernels = emulator.kernels(with_code, checks=args.check, only=units)
+        kernels = emulator.kernels(
+            with_code, checks=args.check, only=sample.units if sample else ()
+        )
         programs = emulator.tests(builder(device_code=False))
         places = [kernels.path / "files", programs.path / "bin"]
-        if args.prepare or (chosen is not None and not (args.sample or args.cases)):
-            places.append(emulator.graphs(with_code, programs).path / "bin")
+        if args.prepare or (chosen is not None and not args.cases):
+            places.append(emulator.test_graphs(with_code, programs).path / "bin")
         header = (with_code.result("patch").path / _HEADER).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix="qbuild-emulated-") as name:
             folder = Path(args.prepare or name).absolute()
@@ -104,19 +107,21 @@ def _recipe_for_here(args: argparse.Namespace) -> Recipe:
     return recipe
 
 
-def _chosen(args: argparse.Namespace) -> tuple[Sequence[str], cases.Selection | None]:
-    """Return the units to make (none: all), and the cases to run (none: --ops, --params choose)."""
+def _sample(args: argparse.Namespace) -> cases.Sample | None:
     if args.sample and (args.cases or args.ops or args.params):
         raise UsageError("--sample brings its own cases", fix="leave out --cases, --ops, --params")
-    if args.sample:
-        return cases.sample()
+    return cases.sample() if args.sample else None
+
+
+def _chosen(args: argparse.Namespace) -> cases.Selection | None:
+    """Return the cases to run, or nothing where options of test-backend-ops choose them."""
     if args.cases:
         path = Path(args.cases)
         try:
-            return (), cases.parse(path.read_text(encoding="utf-8"), str(path))
+            return cases.parse(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"the cases cannot be read: {error}", where=str(path)) from error
-    return (), None if args.ops or args.params else cases.selection()
+    return None if args.ops or args.params else cases.selection()
 
 
 def _run(
@@ -126,12 +131,7 @@ def _run(
     numbers: Mapping[str, Mapping[str, int]],
     reporter: Reporter,
 ) -> Outcome:
-    graphs = replace(
-        program,
-        path=program.path.with_name(make.GRAPHS),
-        state=program.state.with_name(f"{program.state.stem}-graphs.jsonl"),
-    )
-    names = backend_ops.names_of(graphs.path) if graphs.path.exists() else ()
+    own, names = _graphs(program, cases.sample().graph if args.sample else lambda _: True)
     operations = len(chosen.named) + len(chosen.own) if chosen else 0
     total = operations + len(names) if chosen else None
     with reporter.task("cases", total=total) as task:
@@ -149,19 +149,30 @@ def _run(
             return backend_ops.run_options(program, options, progress)
         if args.again:
             program.state.unlink(missing_ok=True)
-            graphs.state.unlink(missing_ok=True)
+            own.state.unlink(missing_ok=True)
         until = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
         done = backend_ops.run_selection(program, chosen, numbers, until=until, progress=progress)
         if not names:
             return done
         more = backend_ops.run_selection(
-            graphs,
-            cases.Selection(named=names, own=()),
+            own,
+            cases.Selection(named=tuple(names), own=()),
             numbers,
             until=until,
             progress=lambda count, op: progress(operations + count, op),
         )
         return backend_ops.merged(done, more)
+
+
+def _graphs(program: Program, wanted: Callable[[str], bool]) -> tuple[Program, Sequence[str]]:
+    """Return the program of graphs beside another program, and the names of those to run."""
+    path = program.path.with_name(graphs.PROGRAM)
+    if not path.exists():
+        return program, ()
+    id = hashlib.sha256(path.read_bytes()).hexdigest()[:8]  # another program's results are others
+    state = program.state.with_name(f"{program.state.stem}-graphs-{id}.jsonl")
+    names = [name for name in backend_ops.names_of(path) if wanted(name)]
+    return replace(program, path=path, state=state), names
 
 
 def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -154,3 +155,29 @@ def gpu_validated(compiler: str, arch: CudaArch, commit: str) -> bool:
         (row["compiler"], row["arch"], row["commit"]) == (compiler, arch.name, commit)
         for row in resources.read_table("gpu-validated.toml").get("run", [])
     )
+
+
+def one_digest(digests: Sequence[str]) -> str:
+    """Return what ``gpu-emulated.toml`` calls a file's device code: one sha256 over those of all.
+
+    Args:
+        digests: The sha256 (hex) of each of its fat binaries, in file order.
+    """
+    return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+
+
+def emulated(digests: Sequence[str]) -> str:
+    """Return what of a file's device code has computed on a GPU of software; "" for nothing.
+
+    Args:
+        digests: The sha256 of each of its fat binaries, in file order. A row speaks of these very
+            bytes: other machine code of the same source has none.
+    """
+    for row in resources.read_table("gpu-emulated.toml").get("run", []):
+        if row["fat_binaries"] == one_digest(digests):
+            return (
+                f"emulated: {row['ran']:,} of {row['kernels']:,} kernels computed right on a "
+                f"software {row['gpu']} in this bundle's own programs ({row['date']}); "
+                f"{row['of_the_source']:,} of the same source, compiled for Linux"
+            )
+    return ""

@@ -149,13 +149,33 @@ def selection() -> Selection:
     return parse(path.read_text(encoding="utf-8"), FILE)
 
 
-def sample() -> tuple[tuple[str, ...], Selection]:
-    """Return the units of CI's sample, and the cases of the selection that need no other."""
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What CI has time for.
+
+    Args:
+        units: The units whose kernels are made.
+        selection: The cases of the committed selection that need no other.
+        graphs: Operations of ``test-graphs`` that need no other.
+    """
+
+    units: tuple[str, ...]
+    selection: Selection
+    graphs: frozenset[str]
+
+    def graph(self, name: str) -> bool:
+        """Say whether a graph is in the sample; those with millions of elements are not."""
+        return name.partition("(")[0] in self.graphs and "many=1" not in name
+
+
+def sample() -> Sample:
+    """Return CI's sample."""
     table = resources.read_table(SAMPLE)
     every, operations = selection(), frozenset(table["operations"])
     named = tuple(name for name in every.named if name.partition("(")[0] in operations)
     own = tuple(case for case in every.own if case.op in operations)
-    return tuple(table["units"]), Selection(named=named, own=own)
+    chosen = Selection(named=named, own=own)
+    return Sample(units=tuple(table["units"]), selection=chosen, graphs=frozenset(table["graphs"]))
 
 
 def numbers_in(header: str) -> Mapping[str, Mapping[str, int]]:

@@ -32,9 +32,6 @@ CUBLAS: Final = {"linux": "libcublas.so.12", "windows": "cublas64_12.dll"}
 DRIVER: Final = {"linux": "libcuda.so.1", "windows": "nvcuda.dll"}
 INTRINSICS: Final = "intrinsics.bc"
 
-GRAPHS: Final = "test-graphs"
-"""The program that computes graphs of our own on two backends."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
@@ -164,31 +161,6 @@ def runtime_commands(kit: Kit, folder: Path, scratch: Path) -> list[list[str]]:
     return commands
 
 
-def graphs_commands(
-    kit: Kit, headers: Path, libraries: Path, scratch: Path, program: Path
-) -> list[list[str]]:
-    """Return the commands that make ``test-graphs``, a Linux program beside ggml's libraries.
-
-    Args:
-        kit: What compiles.
-        headers: ggml's ``include`` folder.
-        libraries: Where ggml's libraries are.
-        scratch: Where objects may be put.
-        program: The program.
-    """
-    compiler = [str(kit.zig), "c++", "-target", _TRIPLE["linux"], "-std=c++17", "-O1", "-Wall"]
-    sources_ = sorted((sources() / "tests").glob("*.cpp"))
-    objects = [str(scratch / f"{source.stem}.o") for source in sources_]
-    commands = [
-        [*compiler, "-I", str(headers), "-c", str(source), "-o", made]
-        for source, made in zip(sources_, objects, strict=True)
-    ]
-    names = ("libggml.so", "libggml-base.so")
-    linked = [str(libraries / name) for name in names]
-    link = [*compiler, "-s", *objects, *linked, "-Wl,-rpath,$ORIGIN", "-o", str(program)]
-    return [*commands, link]
-
-
 def run(command: Sequence[str], kit: Kit, *, cwd: Path, what: str) -> None:
     """Run one of the commands above.
 
@@ -221,6 +193,4 @@ def write_index(
     """
     lines = [f"unit {unit} {sha}\n" for unit, shas in sorted(fat_binaries.items()) for sha in shas]
     lines += [f"kernel {regs} {frame} {name}\n" for name, (regs, frame) in sorted(used.items())]
-    library.with_name(library.name + ".index").write_text(
-        "".join(lines), encoding="ascii", newline="\n"
-    )
+    library.with_name(library.name + ".index").write_text("".join(lines), encoding="ascii")

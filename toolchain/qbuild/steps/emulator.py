@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from qbuild import host
 from qbuild.binary import cubin, fatbin
-from qbuild.emulator import make, retarget
+from qbuild.emulator import graphs, make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
 from qbuild.emulator.table import table
 from qbuild.errors import CompileError, ToolchainError
@@ -447,7 +447,7 @@ def tests(builder: Builder) -> Entry:
     )
 
 
-def graphs(builder: Builder, programs: Entry) -> Entry:
+def test_graphs(builder: Builder, programs: Entry) -> Entry:
     """Return ``bin/test-graphs``: graphs of our own, for kernels that take the place of several.
 
     Args:
@@ -455,12 +455,11 @@ def graphs(builder: Builder, programs: Entry) -> Entry:
         programs: What :func:`tests` made; the program needs its libraries.
     """
     kit = kit_of(builder)
-    sources = sorted((make.sources() / "tests").iterdir())
     inputs = {
         "format": 1,
-        "code": digest_of_files(sources),
+        "code": digest_of_files(graphs.files()),
         "tests": programs.key,
-        "compiler": builder.plan["ziglang"].key,
+        "compiler": builder.plan.wheel("ziglang").sha256,
     }
 
     def make_graphs(dest: Path) -> Mapping[str, Any]:
@@ -469,7 +468,8 @@ def graphs(builder: Builder, programs: Entry) -> Entry:
         scratch.mkdir()
         made.mkdir()
         libraries = programs.path / "bin"
-        for command in make.graphs_commands(kit, headers, libraries, scratch, made / make.GRAPHS):
+        program = made / graphs.PROGRAM
+        for command in graphs.commands(kit, headers, libraries, scratch, program):
             make.run(command, kit, cwd=scratch, what=Path(command[-1]).name)
         remove_tree(scratch)
         return {}

@@ -21,6 +21,7 @@ from qbuild import host
 from qbuild.binary.fatbin import container_digests
 from qbuild.binary.zip_reader import open_zip
 from qbuild.console import Reporter
+from qbuild.cuda.device_code import one_digest
 from qbuild.emulator import cases, gpus, make, report
 from qbuild.emulator.gpus import Gpu
 from qbuild.errors import VerifyError
@@ -207,6 +208,7 @@ class Session:
         self.report = scratch / "emulated.tsv"
         self.units: Mapping[str, Sequence[str]] = index.facts["units"]
         self.held = len(index.facts["fat_binaries"])
+        self.digest = one_digest(index.inputs["fat_binaries"])
         self.devices = devices
         self.reporter = reporter
         self.system = system
@@ -238,7 +240,8 @@ class Session:
         """The check that every fat binary of the bundle has its kernels here."""
         count = sum(len(names) for names in self.units.values())
         title = "its kernels are prepared for the emulated GPU"
-        return passed(f"{_ID}.kernels", title, f"{self.held} fat binaries, {count} kernels")
+        held = f"{self.held} fat binaries, {count} kernels"
+        return passed(f"{_ID}.kernels", title, held, f"fat binaries: {self.digest}")
 
     def checks(self, models: Sequence[Path]) -> Iterator[Check]:
         """List the devices, then compare tokens of every model in every setting."""
@@ -285,11 +288,11 @@ class Session:
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
             cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
-            before = self._reported()
+            before = self.reported()
             gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
-        kernels = len(report.read(self._reported()[len(before) :]))
+        kernels = len(report.read(self.reported()[len(before) :]))
         both = tokens.compare(cpu, gpu)
         problems = [both.problem] if both.problem else []
         if not both.total:
@@ -305,7 +308,8 @@ class Session:
         seconds = time.monotonic() - started
         return judge(id, title, problems, seen, seconds=seconds)
 
-    def _reported(self) -> str:
+    def reported(self) -> str:
+        """Return what the emulated GPU has written of launches so far."""
         return self.report.read_text(encoding="utf-8") if self.report.exists() else ""
 
     def _ask(
@@ -344,7 +348,7 @@ class Session:
         """Say how many kernels ran, and what that does not prove."""
         title = "kernels that ran, emulated"
         every = {(unit, name) for unit, names in self.units.items() for name in names}
-        ran = every & {(row.unit, row.kernel) for row in report.read(self._reported())}
+        ran = every & {(row.unit, row.kernel) for row in report.read(self.reported())}
         if not ran:
             return not_run(f"{_ID}.coverage", title, "no kernel ran")
         names = " + ".join(gpu.name for gpu in self.devices)
