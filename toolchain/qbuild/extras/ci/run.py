@@ -179,6 +179,9 @@ class _Here:
         return PipelineError(said, where=str(where), fix=fix)
 
     def _command(self, command: list[str], title: str, env: Mapping[str, str] = {}) -> None:
+        if shutil.which(command[0]) is None:
+            fix = "install it (Windows: Git for Windows brings git and bash)"
+            raise self._failed(title, f"needs `{command[0]}`", Path("PATH"), fix)
         venv = self.work / "venv"
         programs = venv / ("Scripts" if os.name == "nt" else "bin")
         # a job that must not find results of an earlier one has a store of its own
