@@ -17,6 +17,7 @@ from qbuild.patches.series import load_series
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.source import FORMAT
 from qbuild.store import Store, step_key
+from qbuild.toolchains.zig import FAST
 
 ZIG = os.environ.get("QBUILD_TEST_ZIG", "")
 pytestmark = [
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not ZIG, reason="QBUILD_TEST_ZIG names no zig"),
 ]
 
+TUNED = [word for name in FAST for word in ("-Xclang", "-target-feature", "-Xclang", f"+{name}")]
 ZEN4 = ["sse4.2", "f16c", "fma", "bmi2", "avx", "avx2", "avx512f", "avx512cd", "avx512vl",
         "avx512dq", "avx512bw", "avx512vnni"]  # fmt: skip
 FUNCTION = "tinyBLAS_Q0_AVXI10block_q8_0S1_fE7gemm4xNILi4E"
@@ -36,7 +38,7 @@ def compile_product(source: Path, out: Path) -> Counter[str]:
     folder = source / "ggml" / "src" / "ggml-cpu"
     done = subprocess.run(
         [ZIG, "c++", "-target", "x86_64-linux-gnu.2.28", "-g0", "-O3", "-DNDEBUG", "-std=gnu++17",
-         "-fPIC", *(f"-m{name}" for name in ZEN4), "-mtune=haswell", "-w",
+         "-fPIC", *(f"-m{name}" for name in ZEN4), *TUNED, "-w",
          "-DGGML_USE_LLAMAFILE", f"-I{folder}", f"-I{folder.parent}",
          f"-I{folder.parent.parent / 'include'}", "-c",
          str(folder / "llamafile" / "sgemm.cpp"), "-o", str(out)],

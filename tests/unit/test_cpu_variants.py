@@ -105,7 +105,7 @@ def test_the_recipe_builds_all_of_them() -> None:
 def test_avx512_code_is_tuned_and_nothing_else(
     name: str, overrides: tuple[str, ...], tuned: bool
 ) -> None:
-    assert entries(name, *overrides).get("QBUILD_TUNE", "") == ("haswell" if tuned else "")
+    assert ("fast-variable-perlane" in str(entries(name, *overrides).get("QBUILD_TUNE"))) is tuned
     assert ("cpu-speed" in load_recipe(name, overrides=overrides).series) is tuned
 
 

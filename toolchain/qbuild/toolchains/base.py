@@ -160,7 +160,7 @@ class WorkTree:
 
 
 TUNE = "QBUILD_TUNE"
-"""Cache entry: the processor that the compiler of ggml's AVX-512 code weighs its choices for."""
+"""Cache entry: what clang may take for fast where ggml's code may use AVX-512."""
 
 
 class Toolchain(ABC):

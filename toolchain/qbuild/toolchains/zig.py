@@ -52,6 +52,15 @@ ADJUSTMENTS = (
 )
 """(file in the wheel, text, replacement, why): applied once, when the wheel is unpacked."""
 
+FAST = ("fast-variable-crosslane-shuffle", "fast-variable-perlane-shuffle")
+"""Names of LLVM's for what every processor with AVX-512 is quick at, in its own models of them.
+
+clang's default, a mean of all x86 processors, takes byte shuffles apart as the first ones with
+SSSE3 needed it. Answers of Q4_K models came a fifth faster on a Zen 4, those of Q6_K and Q4_0 three
+percent; AVX2 code gained nothing (docs/benchmarks.md). ``-mtune`` will not do: zig 0.17 takes it
+for ``-mcpu`` and uses instructions that the level lacks.
+"""
+
 
 def target_triple(recipe: Recipe) -> str:
     """Return zig's name of the target, e.g. ``x86_64-linux-gnu.2.28``."""
@@ -103,14 +112,8 @@ class Zig(Toolchain):
         }
 
     def cache_entries(self) -> Mapping[str, CmakeValue]:
-        """Return the processor to tune AVX-512 code for, where some is made.
-
-        clang's default, a mean of all x86 processors, takes byte shuffles apart as the first ones
-        with SSSE3 needed it. Every processor with AVX-512 does them at once, and Haswell's model
-        says so: answers of Q4_K models came a fifth faster on a Zen 4, those of Q6_K a few percent;
-        AVX2 code gained nothing (docs/benchmarks.md).
-        """
-        return {TUNE: "haswell"} if self.recipe.avx512 else {}
+        """Return what clang may take for fast in AVX-512 code, where some is made."""
+        return {TUNE: ";".join(FAST)} if self.recipe.avx512 else {}
 
     def layout(self, place: Place) -> Layout:
         """Return the wrappers, which carry target and path maps, and the toolchain file."""

@@ -140,12 +140,15 @@ endif()
 # What a recipe asks to define for every file; nothing for most.
 add_compile_definitions(${QBUILD_DEFINITIONS})
 
-# For whom the compiler of the arithmetic weighs its choices, where AVX-512 may be used. The
-# instructions stay within the level; only their choice and order change.
+# What clang may take for fast in files that may use AVX-512. It allows no instruction; it changes
+# which of the allowed ones are chosen.
 function(qbuild_tune target)
   get_target_property(options "${target}" COMPILE_OPTIONS)
   if(QBUILD_TUNE AND target MATCHES "^ggml-cpu" AND options MATCHES "-mavx512f(;|$)")
-    target_compile_options("${target}" PRIVATE "-mtune=${QBUILD_TUNE}")
+    foreach(feature IN LISTS QBUILD_TUNE)
+      set(words "-Xclang -target-feature -Xclang +${feature}")
+      target_compile_options("${target}" PRIVATE "SHELL:${words}")
+    endforeach()
   endif()
 endfunction()
 
