@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -183,7 +184,7 @@ class _Here:
             fix = "install it (Windows: Git for Windows brings git and bash)"
             raise self._failed(title, f"needs `{command[0]}`", Path("PATH"), fix)
         venv = self.work / "venv"
-        programs = venv / ("Scripts" if os.name == "nt" else "bin")
+        programs = Path(sysconfig.get_path("scripts", "venv", {"base": str(venv)}))
         # a job that must not find results of an earlier one has a store of its own
         scratch = "x-scratch" in self.instance.job.said
         status = process.run_logged(
