@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 from iced_x86 import Decoder, Mnemonic, OpKind
 
 from qbuild import resources
@@ -48,11 +49,9 @@ def compile_product(source: Path, out: Path) -> Counter[str]:
     assert done.returncode == 0, done.stderr
     with out.open("rb") as stream:
         elf = ELFFile(stream)
-        (symbol,) = [
-            each
-            for each in elf.get_section_by_name(".symtab").iter_symbols()
-            if FUNCTION in each.name
-        ]
+        table = elf.get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        (symbol,) = [each for each in table.iter_symbols() if FUNCTION in each.name]
         at, size = symbol["st_value"], symbol["st_size"]
         code = elf.get_section(symbol["st_shndx"]).data()[at : at + size]
     found: Counter[str] = Counter()
