@@ -14,6 +14,7 @@ from qbuild.errors import ConfigureError, StoreError, UsageError
 from qbuild.recipe.config import config_path, load_config, source_origins
 from qbuild.steps import cmake
 from qbuild.steps.work import check_place
+from support.links import make_link
 
 SEPARATES = pytest.mark.skipif(os.sep == "\\", reason="there it separates folders")
 
@@ -44,19 +45,9 @@ def test_a_store_path_that_is_no_text_or_endless_is_refused() -> None:
     check_place(Path("/" + "d" * 200 + "/" + "e" * 200))
 
 
-def link(path: Path, target: Path) -> None:
-    """Make a link, where this system and this user can."""
-    try:
-        path.symlink_to(target)
-    except OSError as error:  # Windows, without the privilege
-        pytest.skip(f"no links here: {error}")
-    if Path(os.path.realpath(path)) != Path(os.path.realpath(target)):
-        pytest.skip("links lead nowhere here (Wine)")
-
-
 def test_a_link_to_such_a_store_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "[real]").mkdir()
-    link(tmp_path / "link", tmp_path / "[real]")
+    make_link(tmp_path / "link", tmp_path / "[real]")
     with pytest.raises(StoreError, match="which build tools do not take"):
         check_place(tmp_path / "link")
 
