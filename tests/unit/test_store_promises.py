@@ -108,7 +108,7 @@ def test_where_things_lie(store: Store, monkeypatch: pytest.MonkeyPatch) -> None
     from qbuild.cli.common import store as chosen
 
     class Args:
-        store = os.path.abspath("/").ljust(62, "x")  # there with a drive's letter
+        store = str(Path("/").absolute()).ljust(62, "x")  # there with a drive's letter
 
     assert chosen(Args()).root == Path(Args.store)  # type: ignore[arg-type]
     Args.store += "x"
