@@ -5,6 +5,7 @@ Real llama-server, scripted model, see ``support/scripted_server.py``.
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import json
 import time
@@ -136,6 +137,31 @@ def test_cycles_in_a_schema(server: Server) -> None:
         status, _ = post(server, CHAT, ask(tools=tool(cycles(n))), timeout=20)
         assert status in (200, 400)
         assert time.monotonic() - start < 10
+
+
+def test_a_refused_grammar_holds_nobody(server_bin: Path, templates: Path, tmp_path: Path) -> None:
+    """Two wait for the only slot: that the first one's grammar is refused must wake the second."""
+    text = (templates / XML).read_text(encoding="utf-8")
+    says = "".join(f"{n:05d} " for n in range(2000))
+    with (
+        serving(server_bin, tmp_path, says, text) as running,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        pool.submit(post, running, CHAT, ask(max_tokens=3000))
+        wait_until(running, "processing task")
+        refused = pool.submit(post, running, CHAT, ask(tools=tool(cycles(2)), max_tokens=4))
+        time.sleep(0.5)
+        waiting = pool.submit(post, running, CHAT, ask(max_tokens=4), 60)
+        assert refused.result()[0] == 400
+        assert waiting.result()[0] == 200
+
+
+def wait_until(server: Server, said: str) -> None:
+    """Wait until the server's log has a text."""
+    deadline = time.monotonic() + 30
+    while said not in server.log.read_text(errors="replace"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_types_in_a_schema(server: Server) -> None:

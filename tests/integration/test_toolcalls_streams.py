@@ -333,3 +333,33 @@ def test_anthropic_choices(server_bin: Path, templates: Path, tmp_path: Path) ->
         for stream in (False, True):
             message = anthropic_message(server, stream, tool_choice=one)
             assert len([b for b in message.content if b.type == "tool_use"]) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropic_stop_sequence(
+    stream: bool, server_bin: Path, templates: Path, tmp_path: Path
+) -> None:
+    """The client's stop sequence is the reason, and named; a call before it is still to be run."""
+    text = (templates / XML).read_text(encoding="utf-8")
+    with serving(server_bin, tmp_path, "Hello there, you.", text) as server:
+        message = anthropic_message(server, stream, stop_sequences=["none", "there"])
+        assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "there")
+        assert message.content[0].text == "Hello "
+        message = anthropic_message(server, stream, stop_sequences=["none"])
+        assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
+    with serving(server_bin, tmp_path, CALL + "\nThat is every one.", text) as server:
+        message = anthropic_message(server, stream, stop_sequences=["every"])
+        assert (message.stop_reason, message.stop_sequence) == ("tool_use", "every")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_of_the_template_is_the_model_s_end(
+    stream: bool, server_bin: Path, templates: Path, tmp_path: Path
+) -> None:
+    """Laguna's end of a turn, spelled as text, is no stop sequence of the client."""
+    text = (templates / "poolside-Laguna-XS-2.1.jinja").read_text(encoding="utf-8")
+    says = "Hello there.</assistant>"
+    with serving(server_bin, tmp_path, says, text, also_after=">", specials=()) as server:
+        message = anthropic_message(server, stream, stop_sequences=["none"])
+        assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
+        assert message.content[0].text == "Hello there."

@@ -1,0 +1,224 @@
+"""What hard schemas of a client's tools cost the parser and the server, as a Markdown table.
+
+    python benchmarks/toolcall_schemas.py --source PATCHED_SOURCE --server BUNDLE/llama-server \\
+        [--random 40] [--seed 1]
+
+Schemas come from a generator: ``$ref`` cycles, depth 10,000, 1 MB of properties or values, and
+random ones of every keyword. ``toolcall_parser.c`` reads each with the library beside the server;
+then a server with the template of Qwen3.5 (XML) and one of Qwen3 (JSON) are asked with it. Their
+context is so small that no long prompt is computed, which is the model's time: schema, prompt,
+grammar and tokens are made before that is found. CPU time, the least of three, and the memory above
+what was there before. Exit status 1: the parser needs more than 100 ms or 64 MiB for one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from toolcall_slopes import compiled, cost
+
+from support.scripted_server import HERMES, NO_THINKING, XML, Server, post, serving
+
+ROUNDS = 3
+SECONDS, MEBIBYTES = 0.1, 64.0
+CHAT = "/v1/chat/completions"
+
+
+def object_of(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return an object's schema."""
+    return {"type": "object", "properties": properties, **more}
+
+
+def cycles(count: int) -> dict[str, Any]:
+    """Return types that are each any of all."""
+    refs = [{"$ref": f"#/$defs/a{k}"} for k in range(count)]
+    return object_of(
+        {"x": refs[0], "y": {"allOf": refs}},
+        **{"$defs": {f"a{k}": {"anyOf": refs} for k in range(count)}},
+    )
+
+
+def nested(depth: int, keyword: str) -> dict[str, Any]:
+    """Return a schema that is nested that deep in one keyword; JSON text is made elsewhere."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        if keyword == "properties":
+            schema = object_of({"a": schema}, required=["a"])
+        elif keyword == "items":
+            schema = {"type": "array", "items": schema}
+        elif keyword == "type":
+            schema = {"type": ["object", "array", "null"], "properties": {"a": schema}}
+        else:
+            schema = {keyword: [schema, {"type": "null"}]}
+    return schema
+
+
+def wide(count: int, required: bool = False) -> dict[str, Any]:
+    """Return an object of that many properties."""
+    properties = {f"parameter_{k}": {"type": "string"} for k in range(count)}
+    return object_of(properties, **({"required": list(properties)} if required else {}))
+
+
+def referring(count: int) -> dict[str, Any]:
+    """Return properties that all refer to a chain of types."""
+    chain = {f"t{k}": {"$ref": f"#/$defs/t{k + 1}"} for k in range(count)}
+    chain[f"t{count}"] = {"type": "integer"}
+    return object_of({f"p{k}": {"$ref": "#/$defs/t0"} for k in range(count)}, **{"$defs": chain})
+
+
+def any_schema(dice: random.Random, depth: int) -> dict[str, Any]:
+    """Return a random schema, with references into itself."""
+    kind = dice.randrange(12)
+    if depth <= 0 or kind < 4:
+        plain: list[dict[str, Any]] = [
+            {"type": dice.choice(["string", "integer", "number", "boolean", "null"])},
+            {"enum": [dice.choice(["a", 1, None, True, 2.5]) for _ in range(dice.randrange(1, 9))]},
+            {"const": dice.choice(["x", 3, None])},
+            {"type": "string", "minLength": dice.randrange(9), "maxLength": dice.randrange(9, 99)},
+            {
+                "type": "integer",
+                "minimum": dice.randrange(-99, 1),
+                "maximum": dice.randrange(1, 9999),
+            },
+            {"$ref": f"#/$defs/d{dice.randrange(4)}"},
+            {},
+        ]
+        return dice.choice(plain)
+    several = [any_schema(dice, depth - 1) for _ in range(dice.randrange(1, 6))]
+    if kind < 8:
+        properties = {f"k{n}": schema for n, schema in enumerate(several)}
+        return object_of(properties, required=dice.sample(list(properties), len(properties) // 2))
+    if kind < 10:
+        most = dice.randrange(1, 50)
+        return {"type": "array", "items": several[0], "maxItems": most}
+    return {dice.choice(["anyOf", "oneOf", "allOf"]): several}
+
+
+def hard() -> Iterator[tuple[str, str]]:
+    """Yield name and JSON text of the made ones."""
+    for count in (2, 6, 12, 40):
+        yield f"{count} types that are each any of all", json.dumps(cycles(count))
+    yield "a type that is itself", json.dumps(object_of({"x": {"$ref": "#"}}))
+    for keyword in ("properties", "items", "anyOf", "allOf", "type"):
+        yield f"`{keyword}` 60 deep", json.dumps(nested(60, keyword))
+    deep = '{"anyOf":[' * 10_000 + "{}" + "]}" * 10_000
+    yield "`anyOf` 10,000 deep", '{"type":"object","properties":{"x":' + deep + "}}"
+    for count in (100, 1000, 2000):
+        yield f"{count} properties", json.dumps(wide(count))
+        yield f"{count} properties, all required", json.dumps(wide(count, required=True))
+    yield "1,000 properties through a chain of 1,000", json.dumps(referring(1000))
+    yield "1 MB of properties", json.dumps(wide(24_000))
+    values = {"x": {"enum": [f"value {n}" for n in range(60_000)]}}
+    yield "1 MB of `enum`", json.dumps(object_of(values))
+    yield "1 MB of numbers in `enum`", json.dumps(object_of({"x": {"enum": [1] * 340_000}}))
+    yield "1 MB of description", json.dumps(object_of({"x": {"description": "x " * 500_000}}))
+
+
+def generated(seed: int, count: int) -> Iterator[tuple[str, str]]:
+    """Yield name and JSON text of random ones."""
+    for number in range(count):
+        dice = random.Random(f"{seed} {number}")
+        properties = {f"p{n}": any_schema(dice, 5) for n in range(dice.randrange(1, 12))}
+        definitions = {f"d{n}": any_schema(dice, 4) for n in range(4)}
+        yield f"random {number}", json.dumps(object_of(properties, **{"$defs": definitions}))
+
+
+def reset_peak(process: psutil.Process) -> None:
+    """Let the process's largest memory count from now on."""
+    Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_mib(process: psutil.Process) -> float:
+    """Return the process's largest memory since then, in MiB."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
+
+
+def running_seconds(process: psutil.Process) -> float:
+    """Return the CPU time of all threads of a process so far, which the system counts in ns."""
+    spent = 0
+    for thread in Path(f"/proc/{process.pid}/task").iterdir():
+        spent += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
+    return spent / 1e9
+
+
+def through(server: Server, schema: str) -> tuple[str, float, float]:
+    """Return what became of a request with a tool of that schema, CPU seconds and MiB."""
+    process = psutil.Process(server.process.pid)
+    head = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, **NO_THINKING}
+    tool = '{"type":"function","function":{"name":"t","parameters":' + schema + "}}"
+    data = (json.dumps(head)[:-1] + f', "tools": [{tool}]}}').encode()
+    status, text, seconds, memory = 0, "", 1e9, 0.0
+    for _ in range(ROUNDS):
+        reset_peak(process)
+        start, resident = running_seconds(process), peak_mib(process)
+        status, text = post(server, CHAT, data)
+        seconds = min(seconds, running_seconds(process) - start)
+        memory = max(memory, peak_mib(process) - resident)
+    taken = status == 200 or "exceed" in text
+    return "taken" if taken else f"HTTP {status}", seconds, memory
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--source", type=Path, required=True, help="the patched source")
+    parser.add_argument("--server", type=Path, required=True, help="of an unpacked bundle")
+    parser.add_argument("--random", type=int, default=40, help="so many random schemas")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    library = options.server.absolute().with_name("libllama.so.0")
+    templates = [options.source / "models" / "templates" / name for name in (XML, HERMES)]
+    worst = [0.0] * 6
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        driver = compiled(options.source, library, folder)
+        texts = [template.read_text(encoding="utf-8") for template in templates]
+        folders = [folder / kind for kind in ("xml", "json")]
+        for place in folders:
+            place.mkdir()
+        settings = ("-c", "512")
+        with (
+            serving(options.server, folders[0], "Fine.", texts[0], *settings, context=512) as xml,
+            serving(options.server, folders[1], "Fine.", texts[1], *settings, context=512) as js,
+        ):
+            print("| schema | KB | parser, ms | MiB | XML | ms | MiB | JSON | ms | MiB |")
+            print("|---|---|---|---|---|---|---|---|---|---|")
+            for what, schema in (*hard(), *generated(options.seed, options.random)):
+                file = folder / "tools.json"
+                file.write_text(f'[{{"name":"t","parameters":{schema}}}]', encoding="utf-8")
+                seconds, memory = cost(driver, "schema", str(file), str(ROUNDS))
+                first, second = through(xml, schema), through(js, schema)
+                figures = [seconds, memory, first[1], first[2], second[1], second[2]]
+                worst = [max(pair) for pair in zip(worst, figures, strict=True)]
+                if not what.startswith("random"):
+                    cells = [
+                        f"{what} | {len(schema) / 1000:.1f} | {1e3 * seconds:.1f} | {memory:.0f}"
+                    ]
+                    cells += [f"{s} | {1e3 * t:.0f} | {m:.0f}" for s, t, m in (first, second)]
+                    print(f"| {' | '.join(cells)} |", flush=True)
+    times = [
+        f"{1e3 * t:.1f} ms and {m:.0f} MiB" for t, m in zip(worst[::2], worst[1::2], strict=True)
+    ]
+    print(
+        f"\nworst, with {options.random} random ones (seed {options.seed}): parser {times[0]}, ",
+        end="",
+    )
+    print(f"XML server {times[1]}, JSON server {times[2]}")
+    return 0 if worst[0] <= SECONDS and worst[1] <= MEBIBYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
