@@ -66,12 +66,22 @@ class Setting:
 
         It does not draft: a draft changes no token, and of drafted ones no margin is known.
         """
-        left = list(self.flags)
-        for flag, values in (("-sm", 1), ("--cpu-moe", 0), ("--spec-type", 1)):
-            if flag in left:
-                at = left.index(flag)
-                del left[at : at + 1 + values]
-        return tuple(left)
+        return _without(self.flags, {"-sm": 1, "--cpu-moe": 0, "--spec-type": 1})
+
+    @property
+    def undrafted(self) -> tuple[str, ...]:
+        """The options of a run on the GPU in which every token is computed one by one."""
+        return _without(self.flags, {"--spec-type": 1})
+
+
+def _without(flags: Sequence[str], dropped: Mapping[str, int]) -> tuple[str, ...]:
+    """Return options without some: option → how many values follow it."""
+    left = list(flags)
+    for flag, values in dropped.items():
+        if flag in left:
+            at = left.index(flag)
+            del left[at : at + 1 + values]
+    return tuple(left)
 
 
 SETTINGS: Final = (
@@ -290,10 +300,13 @@ class Session:
             cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
             before = self.reported()
             gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
+            both = tokens.compare(cpu, gpu)
+            if setting.drafts:  # how far the numbers are apart only tokens tell that are computed
+                plain, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
+                both = tokens.measured_by(both, tokens.compare(cpu, plain))
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
         kernels = len(report.read(self.reported()[len(before) :]))
-        both = tokens.compare(cpu, gpu)
         problems = [both.problem] if both.problem else []
         if not both.total:
             problems.append("its first token is no whole character: nothing can be compared")
