@@ -10,7 +10,7 @@ import pytest
 from qbuild.emulator import gpus, report
 from qbuild.errors import UsageError
 from qbuild.verify.emulate import DRAFTS
-from qbuild.verify.tokens import Token, compare, drafted, measured_by, read_answer
+from qbuild.verify.tokens import Token, compare, drafted, read_answer
 
 
 def token(id: int, **choices: float) -> Token:
@@ -64,16 +64,6 @@ def test_a_drafted_token_measures_nothing_and_is_compared_all_the_same() -> None
     found = compare(cpu, gpu)  # of tokens 1 and 4 the server says "probability 1", whatever it was
     assert (found.equal, found.error) == (2, pytest.approx(0.1))
     assert found.problem.startswith("token 3 differs though the CPU prefers its own by 3.9")
-
-
-def test_the_numbers_of_a_run_that_does_not_draft_say_what_rounding_is() -> None:
-    cpu = [token(9, t9=-0.1, t8=-3.0), token(1, t1=-0.9, t2=-0.972)]
-    drafting = compare(cpu, [token(9, t9=-0.107, t8=-3.0), token(2, t2=0.0)])
-    assert "token 2 differs though the CPU prefers its own by 0.072" in drafting.problem
-    plain = compare(cpu, [token(9, t9=-0.1, t8=-3.2), token(2, t2=-0.9, t1=-1.0)])
-    assert measured_by(drafting, plain).problem == ""
-    broken = compare(cpu, [token(9, t9=math.nan, t8=-3.0)])
-    assert "not numbers" in measured_by(drafting, broken).problem
 
 
 def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 NEAR: Final = 0.05
@@ -130,12 +130,3 @@ def compare(cpu: Sequence[Token], gpu: Sequence[Token]) -> Compared:
                 difference = abs(mine.choices[each] - other.choices[each])
                 error = math.nan if math.isnan(difference) else max(error, difference)
     return Compared(equal=equal, total=total, error=error, margin=margin)
-
-
-def measured_by(both: Compared, other: Compared) -> Compared:
-    """Return a comparison with the error of another one, where that is larger.
-
-    For drafts: their tokens measure nothing, a run that does not draft does.
-    """
-    known = not math.isnan(both.error) and not math.isnan(other.error)
-    return replace(both, error=max(both.error, other.error) if known else math.nan)
