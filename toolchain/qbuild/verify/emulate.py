@@ -342,7 +342,7 @@ class Session:
             "prompt": prompt,
             "n_predict": _TOKENS,
             "temperature": 0,
-            "n_probs": 5,
+            "n_probs": 20,  # some of them forbidden, by a request for random models
             "ignore_eos": True,  # noise may end at once, and would compare two tokens
             "cache_prompt": False,
             "return_tokens": True,
