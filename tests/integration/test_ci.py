@@ -228,6 +228,16 @@ def test_a_failed_step_ends_the_job_but_not_what_always_runs(repo: Path, tmp_pat
     assert (tmp_path / "artifacts" / "drift" / "drift.txt").read_text() == "drift\n"
 
 
+def test_a_missing_program_is_named(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(id="j", said={"steps": (script("say", "echo never\n"),)})
+    monkeypatch.setattr("shutil.which", lambda *_: None)
+    with pytest.raises(PipelineError, match="step `say` needs `bash`") as caught:
+        Here(repo, tmp_path, job).run("j")
+    assert "Git for Windows" in str(caught.value)
+
+
 def test_an_empty_hand_is_a_failure(repo: Path, tmp_path: Path) -> None:
     job = Job(id="j", said={"steps": (CHECKOUT, upload("a", "dist/*.zip"))})
     with pytest.raises(PipelineError, match="found no file"):

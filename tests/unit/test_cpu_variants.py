@@ -75,8 +75,9 @@ def test_file_names(name: str, variant: str | None) -> None:
     assert variant_of(name) == variant
 
 
-def entries(name: str) -> Mapping[str, Any]:
-    made = make_plan(load_recipe(name), load_lock(lockfile()), host="linux-x86_64")
+def entries(name: str, *overrides: str) -> Mapping[str, Any]:
+    recipe = load_recipe(name, overrides=overrides)
+    made = make_plan(recipe, load_lock(lockfile()), host="linux-x86_64")
     return made["configure"].inputs["cache"]
 
 
@@ -86,6 +87,26 @@ def test_the_recipe_builds_all_of_them() -> None:
     assert found["GGML_BACKEND_DL"] is True
     assert "cpu-variants" in load_recipe("cpu").series
     assert "GGML_CPU_ALL_VARIANTS" not in entries("avx2")
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "tuned"),
+    [
+        ("cpu", (), True),
+        ("avx2", ("target.cpu=x86-64-v4",), True),
+        ("avx2", ('target.isa=["avx512"]',), True),
+        ("gtx1060", ("target.variants=true",), True),
+        ("avx2", (), False),
+        ("avx2", ('target.isa=["avx-vnni"]',), False),
+        ("gtx1060", (), False),
+        ("baseline", (), False),
+    ],
+)
+def test_avx512_code_is_tuned_and_nothing_else(
+    name: str, overrides: tuple[str, ...], tuned: bool
+) -> None:
+    assert ("fast-variable-perlane" in str(entries(name, *overrides).get("QBUILD_TUNE"))) is tuned
+    assert ("cpu-speed" in load_recipe(name, overrides=overrides).series) is tuned
 
 
 @pytest.mark.parametrize(

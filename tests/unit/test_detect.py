@@ -69,6 +69,40 @@ def test_the_right_recipe_for_each_machine(machine: dict[str, Any]) -> None:
     assert later.reasons
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine["name"]))
+def test_one_zip_for_every_pc_without_a_gpu(machine: dict[str, Any]) -> None:
+    """Recipe `cpu` is offered where `avx2`, `baseline` or, for the processor's age, nothing was."""
+    facts = _facts(machine)
+    before, now = recommend(facts, ALL), recommend(facts, (*ALL, "cpu"))
+    too_old = any("no recipe is made for less" in reason for reason in before.reasons)
+    if before.recipe in ("avx2", "baseline") or too_old:
+        assert now.recipe == "cpu"
+    else:
+        assert now.recipe == before.recipe
+
+
+@pytest.mark.parametrize(
+    "recipes, words",
+    [
+        (("avx2",), "AVX-512 is there: recipe `cpu` has code that uses it"),
+        (("gtx1060",), "AVX-512 is there: `--set target.variants=true` adds code that uses it"),
+        (("cpu",), ""),
+    ],
+)
+def test_what_the_processor_has_beyond_the_recipe(recipes: tuple[str, ...], words: str) -> None:
+    card = {"name": "NVIDIA GeForce GTX 1060 6GB", "driver": "582.28"}
+    facts = parse_facts(
+        {
+            "os": "linux",
+            "cpu": {"flags": _flags("v4")},
+            "gpus": [card] if recipes == ("gtx1060",) else [],
+        }
+    )
+    told = recommend(facts, recipes)
+    assert told.recipe == recipes[0]
+    assert [text for text in told.hints if "AVX-512" in text] == ([words] if words else [])
+
+
 def test_enough_machines() -> None:
     assert len(MACHINES) >= 20
 
@@ -260,7 +294,7 @@ def test_command_prints_machine_recipe_and_reasons(
     path = _file(tmp_path, _facts(machine).as_json())
     assert run(["detect", "--facts", path]) == 0
     out = capsys.readouterr().out
-    for text in ("i5-2400", "recipe: baseline (windows)", "qbuild --recipe baseline --os windows"):
+    for text in ("i5-2400", "recipe: cpu (windows)", "qbuild --recipe cpu --os windows"):
         assert text in out
 
 

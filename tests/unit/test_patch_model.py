@@ -13,7 +13,7 @@ from qbuild.errors import PatchError
 from qbuild.patches import known_series, lint_series, load_series
 from qbuild.patches.bench import Leaf
 from qbuild.patches.lint import lint_against_tree, lint_patch, refuse
-from qbuild.patches.series import MAX_PATCH
+from qbuild.patches.series import MAX_PATCH, Patch
 from qbuild.resources import patches_dir
 from support.patch_lab import DIFF, HEAD, write_series
 
@@ -201,6 +201,24 @@ def test_a_damaged_mail_is_refused_before_a_build_fetches_anything(
     assert mail.name in capsys.readouterr().err
     assert not store.exists()
     assert not dist.exists()
+
+
+def _patches(name: str) -> tuple[Patch, ...]:
+    return load_series(patches_dir(), name).patches
+
+
+@pytest.mark.parametrize("name", known_series(patches_dir()))
+def test_what_is_said_to_prove_a_patch_is_there(name: str) -> None:
+    """A named test is a file here (with a test of that name), or a program that a patch adds."""
+    root = Path(__file__).parents[2]
+    added = [p.body for each in known_series(patches_dir()) for p in _patches(each)]
+    for patch in _patches(name):
+        for named in patch.entry.tests:
+            path, _, function = named.partition("::")
+            if "/" not in named:
+                assert any(f"/{named}.cpp".encode() in body for body in added), named
+            else:
+                assert f"def {function}" in (root / path).read_text(encoding="utf-8"), named
 
 
 def test_a_plan_loads_series_without_git_and_lints() -> None:

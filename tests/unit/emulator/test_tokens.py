@@ -73,7 +73,7 @@ def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:
 
 
 def test_the_reference_does_not_draft() -> None:
-    assert DRAFTS.drafts and DRAFTS.on_cpu == ("-fa", "on")
+    assert DRAFTS.drafts and DRAFTS.on_cpu == DRAFTS.undrafted == ("-fa", "on")
     assert drafted('{"timings": {"draft_n": 5}}') == 5
     assert drafted("{}") == 0
 

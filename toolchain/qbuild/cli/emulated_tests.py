@@ -70,14 +70,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             if args.prepare:
                 print(folder / "test-backend-ops")
                 return 0
-            place = Path(args.dist).absolute() / _FOLDER
-            id = _id(kernels.key, programs.key, gpu.name, str(args.shuffle))
-            program = Program(
-                path=folder / "test-backend-ops",
-                env=gpus.environment([gpu]) | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)},
-                log=place / f"{id}.log",
-                state=place / f"{id}.jsonl",
-            )
+            program = _program(args, folder, gpu, kernels.key, programs.key)
             outcome = _run(args, program, chosen, cases.numbers_in(header), reporter)
     summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
         "shuffle": args.shuffle,
@@ -92,9 +85,17 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     return 0
 
 
-def _id(*what: str) -> str:
-    """Return a name for the results of one choice of kernels, program, GPU and order."""
-    return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+def _program(args: argparse.Namespace, folder: Path, gpu: gpus.Gpu, *made: str) -> Program:
+    """Return the test program, whose results are named after what it was made of and runs on."""
+    words = [*made, gpu.name, str(args.shuffle)]
+    id = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+    place = Path(args.dist).absolute() / _FOLDER
+    return Program(
+        path=folder / "test-backend-ops",
+        env=gpus.environment([gpu]) | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)},
+        log=place / f"{id}.log",
+        state=place / f"{id}.jsonl",
+    )
 
 
 def _recipe_for_here(args: argparse.Namespace) -> Recipe:

@@ -193,4 +193,6 @@ def write_index(
     """
     lines = [f"unit {unit} {sha}\n" for unit, shas in sorted(fat_binaries.items()) for sha in shas]
     lines += [f"kernel {regs} {frame} {name}\n" for name, (regs, frame) in sorted(used.items())]
-    library.with_name(library.name + ".index").write_text("".join(lines), encoding="ascii")
+    library.with_name(library.name + ".index").write_text(
+        "".join(lines), encoding="ascii", newline="\n"
+    )

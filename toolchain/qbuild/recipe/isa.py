@@ -74,6 +74,11 @@ def check(level: str, extra: Iterable[str]) -> None:
             )
 
 
+def has_avx512(level: str, extra: Iterable[str]) -> bool:
+    """Tell whether AVX-512 code comes out."""
+    return "avx512" in (*LEVELS[level].extensions, *extra)
+
+
 def definitions(level: str) -> tuple[str, ...]:
     """Return what is defined so that code beside ggml keeps to a level, too.
 

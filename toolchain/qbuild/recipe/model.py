@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from qbuild.recipe.isa import has_avx512
 from qbuild.recipe.levels import CpuLevel
 from qbuild.recipe.toolchains import ToolchainName
 
@@ -67,8 +68,8 @@ class Target:
         default=False,
         metadata=doc(
             "Compile the CPU backend once for each processor family that `cpu` includes; the "
-            "programs, built for `cpu`, load the best one when they start. Series `cpu-variants` "
-            "is applied by itself."
+            "programs, built for `cpu`, load the best one when they start. The series "
+            "`cpu-variants` and `cpu-speed` are applied by themselves."
         ),
     )
     glibc: str = field(
@@ -360,8 +361,17 @@ class Recipe:
         return self.build.ui and "llama-server" in self.build.targets
 
     @property
+    def avx512(self) -> bool:
+        """Whether code for AVX-512 comes out."""
+        return self.target.variants or has_avx512(self.target.cpu, self.target.isa)
+
+    @property
     def series(self) -> tuple[str, ...]:
         """Names of all series that are applied, those that another key asks for among them."""
-        implied = {"web-ui": self.web_ui, "cpu-variants": self.target.variants}
+        implied = {
+            "web-ui": self.web_ui,
+            "cpu-variants": self.target.variants,
+            "cpu-speed": self.avx512,
+        }
         named = self.patches.series
         return (*named, *(name for name, on in implied.items() if on and name not in named))

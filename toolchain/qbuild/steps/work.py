@@ -41,9 +41,8 @@ def check_place(root: Path) -> None:
         StoreError: The folder's path, or what it is a link to, is too long or has a character that
             a build tool takes for something else.
     """
-    windows = host.system() == "windows"
     for path in dict.fromkeys((str(root), os.path.realpath(root))):
-        text = path[2:].replace("\\", "/") if windows else path
+        text = os.path.splitdrive(path)[1].replace(os.sep, "/")  # on Windows without the drive
         if found := _FORBIDDEN.search(text):
             problem = f"holds {found[0]!r}, which build tools do not take in a path"
         elif path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != path:

@@ -159,6 +159,10 @@ class WorkTree:
         return Place(programs=programs, work=self.work.as_posix(), cache_dir=str(self.cache_dir))
 
 
+TUNE = "QBUILD_TUNE"
+"""Cache entry: what clang may take for fast where ggml's code may use AVX-512."""
+
+
 class Toolchain(ABC):
     """One way to compile one recipe.
 

@@ -14,6 +14,7 @@ from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.tree import zig_program
 from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import WheelPin
+from qbuild.recipe.model import CmakeValue
 from qbuild.toolchains.base import (
     CUDA_TREE,
     CUDA_WRAPPER,
@@ -48,6 +49,10 @@ class ClangCuda(Toolchain):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.zig = Zig(context)
+
+    def cache_entries(self) -> Mapping[str, CmakeValue]:
+        """Return what the compiler of the host's code asks for."""
+        return self.zig.cache_entries()
 
     @property
     def _target(self) -> str:

@@ -19,13 +19,15 @@ Four things about it are not obvious:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import WheelPin
-from qbuild.recipe.model import Recipe
+from qbuild.recipe.model import CmakeValue, Recipe
 from qbuild.toolchains.base import (
+    TUNE,
     Layout,
     Place,
     Prepared,
@@ -49,6 +51,15 @@ ADJUSTMENTS = (
     ),
 )
 """(file in the wheel, text, replacement, why): applied once, when the wheel is unpacked."""
+
+FAST = ("fast-variable-crosslane-shuffle", "fast-variable-perlane-shuffle")
+"""Names of LLVM's for what every processor with AVX-512 is quick at, in its own models of them.
+
+clang's default, a mean of all x86 processors, takes byte shuffles apart as the first ones with
+SSSE3 needed it. Answers of Q4_K models came a fifth faster on a Zen 4, those of Q6_K and Q4_0 three
+percent; AVX2 code gained nothing (docs/benchmarks.md). ``-mtune`` will not do: zig 0.17 takes it
+for ``-mcpu`` and uses instructions that the level lacks.
+"""
 
 
 def target_triple(recipe: Recipe) -> str:
@@ -99,6 +110,10 @@ class Zig(Toolchain):
             "target": target_triple(self.recipe),
             "adjustments": adjustments_digest(),
         }
+
+    def cache_entries(self) -> Mapping[str, CmakeValue]:
+        """Return what clang may take for fast in AVX-512 code, where some is made."""
+        return {TUNE: ";".join(FAST)} if self.recipe.avx512 else {}
 
     def layout(self, place: Place) -> Layout:
         """Return the wrappers, which carry target and path maps, and the toolchain file."""

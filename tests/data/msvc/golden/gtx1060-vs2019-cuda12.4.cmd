@@ -165,9 +165,22 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.# What a recipe asks to define for every file; nothing for most.
 >>"plain-folders.cmake" echo.add_compile_definitions^(${QBUILD_DEFINITIONS}^)
 >>"plain-folders.cmake" echo.
+>>"plain-folders.cmake" echo.# What clang may take for fast in files that may use AVX-512. It allows no instruction; it changes
+>>"plain-folders.cmake" echo.# which of the allowed ones are chosen.
+>>"plain-folders.cmake" echo.function^(qbuild_tune target^)
+>>"plain-folders.cmake" echo.  get_target_property(options "${target}" COMPILE_OPTIONS)
+>>"plain-folders.cmake" echo.  if(QBUILD_TUNE AND target MATCHES "^ggml-cpu" AND options MATCHES "-mavx512f(;|$)")
+>>"plain-folders.cmake" echo.    foreach^(feature IN LISTS QBUILD_TUNE^)
+>>"plain-folders.cmake" echo.      set(words "-Xclang -target-feature -Xclang +${feature}")
+>>"plain-folders.cmake" echo.      target_compile_options("${target}" PRIVATE "SHELL:${words}")
+>>"plain-folders.cmake" echo.    endforeach^(^)
+>>"plain-folders.cmake" echo.  endif^(^)
+>>"plain-folders.cmake" echo.endfunction^(^)
+>>"plain-folders.cmake" echo.
 >>"plain-folders.cmake" echo.function^(qbuild_plain_folders folder^)
 >>"plain-folders.cmake" echo.  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
 >>"plain-folders.cmake" echo.  foreach^(target IN LISTS targets^)
+>>"plain-folders.cmake" echo.    qbuild_tune("${target}")
 >>"plain-folders.cmake" echo.    foreach^(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES^)
 >>"plain-folders.cmake" echo.      get_target_property(value "${target}" ${property})
 >>"plain-folders.cmake" echo.      if^(value^)

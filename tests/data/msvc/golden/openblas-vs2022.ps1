@@ -140,9 +140,22 @@ endif()
 # What a recipe asks to define for every file; nothing for most.
 add_compile_definitions(${QBUILD_DEFINITIONS})
 
+# What clang may take for fast in files that may use AVX-512. It allows no instruction; it changes
+# which of the allowed ones are chosen.
+function(qbuild_tune target)
+  get_target_property(options "${target}" COMPILE_OPTIONS)
+  if(QBUILD_TUNE AND target MATCHES "^ggml-cpu" AND options MATCHES "-mavx512f(;|$)")
+    foreach(feature IN LISTS QBUILD_TUNE)
+      set(words "-Xclang -target-feature -Xclang +${feature}")
+      target_compile_options("${target}" PRIVATE "SHELL:${words}")
+    endforeach()
+  endif()
+endfunction()
+
 function(qbuild_plain_folders folder)
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)
+    qbuild_tune("${target}")
     foreach(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES)
       get_target_property(value "${target}" ${property})
       if(value)

@@ -315,13 +315,14 @@ def _explain(
         )
 
 
-def _unused(level: CpuLevel | None, flags: frozenset[str]) -> Iterator[str]:
+def _unused(level: CpuLevel | None, flags: frozenset[str], chosen: Rule | None) -> Iterator[str]:
     """Yield what the processor has and a recipe of one level leaves unused."""
+    way = "`--set target.variants=true` adds" if chosen and chosen.gpu else "recipe `cpu` has"
     if level == "x86-64-v4":
-        yield "AVX-512 is there: `--set target.cpu=x86-64-v4` uses it"
+        yield f"AVX-512 is there: {way} code that uses it"
     for flag, isa in (("avx_vnni", "avx-vnni"), ("avx512_vnni", "avx512-vnni")):
         if flag in flags:
-            yield f"{isa} is there: `--set 'target.isa=[\"{isa}\"]'` uses it"
+            yield f"{isa} is there: {way} code that uses it"
             break
 
 
@@ -353,7 +354,7 @@ def _hints(
     if facts.virtual and level in ("x86-64", "x86-64-v2") and not facts.is_wsl:
         yield "a virtual machine may hide AVX2: pass the host's CPU through (CPU type `host`)"
     if chosen is None or chosen.name != "cpu":
-        yield from _unused(level, flags)
+        yield from _unused(level, flags, chosen)
     blas = _table()["openblas"]
     cores = facts.cpu.cores if facts.cpu and facts.cpu.cores else 0
     if (

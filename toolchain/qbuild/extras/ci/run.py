@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -179,8 +180,11 @@ class _Here:
         return PipelineError(said, where=str(where), fix=fix)
 
     def _command(self, command: list[str], title: str, env: Mapping[str, str] = {}) -> None:
+        if shutil.which(command[0]) is None:
+            fix = "install it (Windows: Git for Windows brings git and bash)"
+            raise self._failed(title, f"needs `{command[0]}`", Path("PATH"), fix)
         venv = self.work / "venv"
-        programs = venv / ("Scripts" if os.name == "nt" else "bin")
+        programs = Path(sysconfig.get_path("scripts", "venv", {"base": str(venv)}))
         # a job that must not find results of an earlier one has a store of its own
         scratch = "x-scratch" in self.instance.job.said
         status = process.run_logged(
