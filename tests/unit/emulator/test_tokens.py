@@ -10,7 +10,7 @@ import pytest
 from qbuild.emulator import gpus, report
 from qbuild.errors import UsageError
 from qbuild.verify.emulate import DRAFTS
-from qbuild.verify.tokens import Token, compare, drafted, measured_by, read_answer
+from qbuild.verify.tokens import Token, compare, drafted, read_answer
 
 
 def token(id: int, **choices: float) -> Token:
@@ -66,14 +66,13 @@ def test_a_drafted_token_measures_nothing_and_is_compared_all_the_same() -> None
     assert found.problem.startswith("token 3 differs though the CPU prefers its own by 3.9")
 
 
-def test_the_numbers_of_a_run_that_does_not_draft_say_what_rounding_is() -> None:
-    cpu = [token(9, t9=-0.1, t8=-3.0), token(1, t1=-0.9, t2=-0.972)]
-    drafting = compare(cpu, [token(9, t9=-0.107, t8=-3.0), token(2, t2=0.0)])
-    assert "token 2 differs though the CPU prefers its own by 0.072" in drafting.problem
-    plain = compare(cpu, [token(9, t9=-0.1, t8=-3.2), token(2, t2=-0.9, t1=-1.0)])
-    assert measured_by(drafting, plain).problem == ""
-    broken = compare(cpu, [token(9, t9=math.nan, t8=-3.0)])
-    assert "not numbers" in measured_by(drafting, broken).problem
+def test_what_is_likelier_than_the_chosen_token_was_forbidden() -> None:
+    # a model of random weights whose request forbade token 165: 117 was chosen, 70 was near
+    cpu = [token(77, t77=-3.86, t19=-4.09), token(117, t165=-3.0629, t117=-3.4334, t70=-3.4464)]
+    gpu = [token(77, t77=-3.86, t19=-4.19), token(70, t165=-3.0149, t117=-3.4235, t70=-3.3679)]
+    found = compare(cpu, gpu)
+    assert (cpu[1].second, found.margin) == (70, pytest.approx(0.013))
+    assert found.problem == ""
 
 
 def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:

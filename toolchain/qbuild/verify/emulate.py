@@ -300,14 +300,19 @@ class Session:
             cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
             before = self.reported()
             gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
-            both = tokens.compare(cpu, gpu)
-            if setting.drafts:  # how far the numbers are apart only tokens tell that are computed
+            drafting = tokens.compare(gpu, gpu)
+            if setting.drafts:
+                # A draft may change no token of the GPU's own, whose kernels for one token and for
+                # several round alike; against the CPU stands what was computed token by token.
                 plain, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
-                both = tokens.measured_by(both, tokens.compare(cpu, plain))
+                drafting, gpu = tokens.compare(plain, gpu), plain
+            both = tokens.compare(cpu, gpu)
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
         kernels = len(report.read(self.reported()[len(before) :]))
         problems = [both.problem] if both.problem else []
+        if drafting.problem:
+            problems.append(f"with drafts: {drafting.problem}")
         if not both.total:
             problems.append("its first token is no whole character: nothing can be compared")
         if not kernels:
@@ -317,7 +322,9 @@ class Session:
         seen = (
             f"{both.equal} of {both.total} tokens equal, log-probabilities within "
             f"{both.error:.2g}, {kernels} kernels"
-        ) + (f", {drafted} tokens drafted" if setting.drafts else "")
+        )
+        if setting.drafts:
+            seen += f"; {drafting.equal} of {drafting.total} as without drafts, {drafted} drafted"
         seconds = time.monotonic() - started
         return judge(id, title, problems, seen, seconds=seconds)
 
@@ -335,7 +342,7 @@ class Session:
             "prompt": prompt,
             "n_predict": _TOKENS,
             "temperature": 0,
-            "n_probs": 5,
+            "n_probs": 20,  # some of them forbidden, by a request for random models
             "ignore_eos": True,  # noise may end at once, and would compare two tokens
             "cache_prompt": False,
             "return_tokens": True,
