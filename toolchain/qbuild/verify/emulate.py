@@ -302,11 +302,13 @@ class Session:
             gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
             drafting = tokens.compare(gpu, gpu)
             if setting.drafts:
-                # A draft may change no token of the GPU's own, whose kernels for one token and for
-                # several round alike; against the CPU stands what was computed token by token.
+                # A draft may change no token of the GPU's own; against the CPU stands what was
+                # computed token by token.
                 plain, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
                 drafting, gpu = tokens.compare(plain, gpu), plain
             both = tokens.compare(cpu, gpu)
+            # Of drafted tokens no number is told: the model's own error is what rounding may do.
+            drafting = replace(drafting, error=max(drafting.error, both.error))
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
         kernels = len(report.read(self.reported()[len(before) :]))
