@@ -329,15 +329,6 @@ def _(server: Server) -> str:
     return compared(said, ["7"])
 
 
-@row(
-    10,
-    "a client's stop word inside a call cuts it",
-    requests.xml_call("read", path="a", limit="7"),
-)
-def _(server: Server) -> str:
-    return called(asked(server, stop=["7"]))
-
-
 # --- 11: a value that ends like its end tag
 
 INNER = {"path": "a", "content": '<parameter name="S">a.B</parameter>'}

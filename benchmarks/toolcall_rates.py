@@ -31,25 +31,27 @@ from support.scripted_server import TOOLS, Server, post
 
 WORDS = ("quick", "brown", "fox", "over", "the", "lazy", "dog", "runs", "through", "wide", "fields")
 LEAST = 0.99
+PROMPT, ANSWER = 150, 48
+"""Words of a prompt, tokens of an answer."""
 
 
 def prompt(number: int) -> dict[str, Any]:
     """Return a request whose cost is its prompt, another one each time."""
     dice = random.Random(number)
-    text = " ".join(dice.choice(WORDS) for _ in range(400))
+    text = " ".join(dice.choice(WORDS) for _ in range(PROMPT))
     return {"prompt": text, "n_predict": 1, "cache_prompt": False, "temperature": 0}
 
 
 def generation(number: int) -> dict[str, Any]:
     """Return a request whose cost is its answer."""
     text = f"Number {number}: {WORDS[number % len(WORDS)]}"
-    return {"prompt": text, "n_predict": 96, "ignore_eos": True, "temperature": 0}
+    return {"prompt": text, "n_predict": ANSWER, "ignore_eos": True, "temperature": 0}
 
 
 def chat(number: int) -> dict[str, Any]:
     """Return a chat that is streamed, which parses each token."""
     messages = [{"role": "user", "content": f"Tell me about {WORDS[number % len(WORDS)]}."}]
-    more = {"max_tokens": 96, "ignore_eos": True, "temperature": 0, "stream": True}
+    more = {"max_tokens": ANSWER, "ignore_eos": True, "temperature": 0, "stream": True}
     return {"messages": messages, **more}
 
 

@@ -139,6 +139,33 @@ def test_cycles_in_a_schema(server: Server) -> None:
         assert time.monotonic() - start < 10
 
 
+A = {"$ref": "#/$defs/a"}
+ENDLESS: dict[str, dict[str, Any]] = {
+    "a reference to itself": {"x": {"allOf": [A]}, "$defs": {"a": A}},
+    "two": {"x": {"allOf": [A]}, "$defs": {"a": {"$ref": "#/$defs/b"}, "b": A}},
+    "itself": {"x": {"allOf": [A]}, "$defs": {"a": {"allOf": [A]}}},
+    "a property that is itself": {
+        "x": {"allOf": [A]},
+        "$defs": {"a": {"type": "object", "properties": {"k": {"allOf": [A]}}}},
+    },
+    "many properties that are itself": {
+        "x": {"allOf": [A]},
+        "$defs": {
+            "a": {"type": "object", "properties": {f"k{n}": {"allOf": [A]} for n in range(12)}}
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_all_of_that_has_no_end(server: Server, what: str) -> None:
+    """The parts of an allOf are put together, however they lead back to it."""
+    schema = {"type": "object", "properties": {"x": ENDLESS[what]["x"]}}
+    schema["$defs"] = ENDLESS[what]["$defs"]
+    assert post(server, CHAT, ask(tools=tool(schema)))[0] in (200, 400)
+    assert post(server, CHAT, ask())[0] == 200
+
+
 def test_a_refused_grammar_holds_nobody(server_bin: Path, templates: Path, tmp_path: Path) -> None:
     """Two wait for the only slot: that the first one's grammar is refused must wake the second."""
     text = (templates / XML).read_text(encoding="utf-8")

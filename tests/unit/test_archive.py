@@ -22,6 +22,7 @@ from qbuild.binary.names import _DEVICES
 from qbuild.binary.zip_writer import ZipEntry, open_zip, write_aside, write_sha256, write_zip
 from qbuild.errors import ArchiveError
 from qbuild.hashing import sha256_file
+from support.links import make_link
 from support.raw_zips import Raw, raw_zip
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 40
@@ -55,7 +56,7 @@ def strange_process() -> Iterator[None]:
     mask, zone = os.umask(0o077), os.environ.get("TZ")
     previous = locale.setlocale(locale.LC_ALL)
     os.environ["TZ"] = "Pacific/Kiritimati"
-    time.tzset()
+    getattr(time, "tzset", lambda: None)()  # Windows has none
     for name in ("tr_TR.UTF-8", "C.UTF-8", "C"):
         try:
             locale.setlocale(locale.LC_ALL, name)
@@ -67,7 +68,7 @@ def strange_process() -> Iterator[None]:
     os.environ.pop("TZ")
     if zone is not None:
         os.environ["TZ"] = zone
-    time.tzset()
+    getattr(time, "tzset", lambda: None)()  # Windows has none
     locale.setlocale(locale.LC_ALL, previous)
 
 
@@ -235,7 +236,8 @@ def test_round_trip(
     for name, (data, program) in files.items():
         out = folder / "out" / name
         assert out.read_bytes() == data
-        assert bool(out.stat().st_mode & 0o100) is program
+        if os.name == "posix":  # elsewhere the name says what can be run
+            assert bool(out.stat().st_mode & 0o100) is program
     assert zipfile.ZipFile(path).testzip() is None
 
 
@@ -263,7 +265,7 @@ def test_reads_zips_of_others(tmp_path: Path) -> None:
 def test_extracts_only_into_an_empty_folder(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "x.zip", TINY).path
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "b").symlink_to(tmp_path)
+    make_link(tmp_path / "out" / "b", tmp_path)
     with open_zip(path) as view, pytest.raises(ArchiveError, match="empty folder"):
         view.extract_to(tmp_path / "out")
 

@@ -14,11 +14,16 @@ from qbuild.errors import ConfigureError, StoreError, UsageError
 from qbuild.recipe.config import config_path, load_config, source_origins
 from qbuild.steps import cmake
 from qbuild.steps.work import check_place
+from support.links import make_link
+
+SEPARATES = pytest.mark.skipif(os.sep == "\\", reason="there it separates folders")
 
 
 @pytest.mark.parametrize(
-    "character", ['"', ":", ";", "[", "]", "|", "\\", "\n", "\t", "\x7f", "$H", "${"]
-)
+    "character",
+    ['"', ":", ";", "[", "]", "|", "\n", "\t", "\x7f", "$H", "${",
+     pytest.param("\\", marks=SEPARATES)],
+)  # fmt: skip
 def test_a_store_whose_path_build_tools_misread_is_refused(character: str) -> None:
     with pytest.raises(StoreError, match="which build tools do not take") as caught:
         check_place(Path(f"/srv/a{character}b/store"))
@@ -34,7 +39,7 @@ def test_a_store_whose_path_is_only_unusual_is_taken(name: str) -> None:
 
 def test_a_store_path_that_is_no_text_or_endless_is_refused() -> None:
     with pytest.raises(StoreError, match="is not UTF-8"):
-        check_place(Path(os.fsdecode(b"/srv/bad\xff")))
+        check_place(Path("/srv/bad\udcff"))  # what Python makes of the byte 0xff
     with pytest.raises(StoreError, match="is longer than 512 bytes"):
         check_place(Path("/srv/" + "/".join(["d" * 200] * 3)))
     check_place(Path("/" + "d" * 200 + "/" + "e" * 200))
@@ -42,7 +47,7 @@ def test_a_store_path_that_is_no_text_or_endless_is_refused() -> None:
 
 def test_a_link_to_such_a_store_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "[real]").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "[real]")
+    make_link(tmp_path / "link", tmp_path / "[real]")
     with pytest.raises(StoreError, match="which build tools do not take"):
         check_place(tmp_path / "link")
 

@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 
 from qbuild import process
-from qbuild.errors import Interrupted
 
 MARK = "qbuild-grandchild"
 FAMILY = (
@@ -43,7 +42,7 @@ def main(how: str) -> None:
             on_line=heard,
         )
         print("ended with", status)
-    except Interrupted:
+    except process.Stopped:
         print("stopped")
 
 

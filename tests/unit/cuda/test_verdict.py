@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from qbuild import resources
 from qbuild.binary.fatbin import FatEntry, FatReport, Kind
 from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.device_code import (
@@ -105,3 +106,12 @@ def test_only_the_very_machine_code_that_ran_is_called_emulated() -> None:
     assert emulated(["0" * 64]) == ""
     # one line each: two files whose sums only join to the same text differ
     assert one_digest(["ab", "c"]) != one_digest(["a", "bc"])
+
+
+def test_the_sentence_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row, *_) = resources.read_table("gpu-emulated.toml")["run"]
+    assert row["ran"] <= row["of_the_source"] <= row["kernels"]
+    mine = row | {"fat_binaries": one_digest(["ab"])}
+    monkeypatch.setattr(resources, "read_table", lambda _: {"run": [mine]})
+    assert emulated(["ab"]).startswith("emulated: 44 of 3,956 kernels computed right on a software")
+    assert emulated(["ac"]) == ""

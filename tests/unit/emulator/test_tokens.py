@@ -66,6 +66,15 @@ def test_a_drafted_token_measures_nothing_and_is_compared_all_the_same() -> None
     assert found.problem.startswith("token 3 differs though the CPU prefers its own by 3.9")
 
 
+def test_what_is_likelier_than_the_chosen_token_was_forbidden() -> None:
+    # a model of random weights whose request forbade token 165: 117 was chosen, 70 was near
+    cpu = [token(77, t77=-3.86, t19=-4.09), token(117, t165=-3.0629, t117=-3.4334, t70=-3.4464)]
+    gpu = [token(77, t77=-3.86, t19=-4.19), token(70, t165=-3.0149, t117=-3.4235, t70=-3.3679)]
+    found = compare(cpu, gpu)
+    assert (cpu[1].second, found.margin) == (70, pytest.approx(0.013))
+    assert found.problem == ""
+
+
 def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:
     found = compare([token(1, t1=0.0)], [token(2, t2=-0.1, t1=-3.0)])
     assert found.margin is None
@@ -73,7 +82,7 @@ def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:
 
 
 def test_the_reference_does_not_draft() -> None:
-    assert DRAFTS.drafts and DRAFTS.on_cpu == ("-fa", "on")
+    assert DRAFTS.drafts and DRAFTS.on_cpu == DRAFTS.undrafted == ("-fa", "on")
     assert drafted('{"timings": {"draft_n": 5}}') == 5
     assert drafted("{}") == 0
 

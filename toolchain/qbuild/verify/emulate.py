@@ -66,12 +66,22 @@ class Setting:
 
         It does not draft: a draft changes no token, and of drafted ones no margin is known.
         """
-        left = list(self.flags)
-        for flag, values in (("-sm", 1), ("--cpu-moe", 0), ("--spec-type", 1)):
-            if flag in left:
-                at = left.index(flag)
-                del left[at : at + 1 + values]
-        return tuple(left)
+        return _without(self.flags, {"-sm": 1, "--cpu-moe": 0, "--spec-type": 1})
+
+    @property
+    def undrafted(self) -> tuple[str, ...]:
+        """The options of a run on the GPU in which every token is computed one by one."""
+        return _without(self.flags, {"--spec-type": 1})
+
+
+def _without(flags: Sequence[str], dropped: Mapping[str, int]) -> tuple[str, ...]:
+    """Return options without some: option → how many values follow it."""
+    left = list(flags)
+    for flag, values in dropped.items():
+        if flag in left:
+            at = left.index(flag)
+            del left[at : at + 1 + values]
+    return tuple(left)
 
 
 SETTINGS: Final = (
@@ -290,11 +300,21 @@ class Session:
             cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
             before = self.reported()
             gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
+            drafting = tokens.compare(gpu, gpu)
+            if setting.drafts:
+                # A draft may change no token of the GPU's own; against the CPU stands what was
+                # computed token by token.
+                plain, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
+                drafting, gpu = tokens.compare(plain, gpu), plain
+            both = tokens.compare(cpu, gpu)
+            # Of drafted tokens no number is told: the model's own error is what rounding may do.
+            drafting = replace(drafting, error=max(drafting.error, both.error))
         except VerifyError as error:
             return judge(id, title, [error.what], seconds=time.monotonic() - started)
         kernels = len(report.read(self.reported()[len(before) :]))
-        both = tokens.compare(cpu, gpu)
         problems = [both.problem] if both.problem else []
+        if drafting.problem:
+            problems.append(f"with drafts: {drafting.problem}")
         if not both.total:
             problems.append("its first token is no whole character: nothing can be compared")
         if not kernels:
@@ -304,7 +324,9 @@ class Session:
         seen = (
             f"{both.equal} of {both.total} tokens equal, log-probabilities within "
             f"{both.error:.2g}, {kernels} kernels"
-        ) + (f", {drafted} tokens drafted" if setting.drafts else "")
+        )
+        if setting.drafts:
+            seen += f"; {drafting.equal} of {drafting.total} as without drafts, {drafted} drafted"
         seconds = time.monotonic() - started
         return judge(id, title, problems, seen, seconds=seconds)
 
@@ -322,7 +344,7 @@ class Session:
             "prompt": prompt,
             "n_predict": _TOKENS,
             "temperature": 0,
-            "n_probs": 5,
+            "n_probs": 20,  # some of them forbidden, by a request for random models
             "ignore_eos": True,  # noise may end at once, and would compare two tokens
             "cache_prompt": False,
             "return_tokens": True,

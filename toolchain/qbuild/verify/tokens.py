@@ -36,10 +36,22 @@ class Token:
     choices: dict[int, float]
 
     @property
+    def second(self) -> int | None:
+        """The likeliest token behind this one, which was chosen; unknown where none is told.
+
+        The server tells probabilities as they were before the request forbade tokens: what is
+        likelier than the chosen one was forbidden, and no choice.
+        """
+        mine = self.choices[self.id]
+        behind = {id: value for id, value in self.choices.items() if id != self.id}
+        behind = {id: value for id, value in behind.items() if value <= mine}
+        return max(behind, key=lambda each: behind[each]) if behind else None
+
+    @property
     def margin(self) -> float | None:
-        """Log-probability between the first choice and the second; unknown without a second."""
-        best = sorted(self.choices.values(), reverse=True)
-        return best[0] - best[1] if len(best) > 1 else None
+        """Log-probability between the chosen token and the second; unknown without a second."""
+        second = self.second
+        return None if second is None else self.choices[self.id] - self.choices[second]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +133,10 @@ def compare(cpu: Sequence[Token], gpu: Sequence[Token]) -> Compared:
             margin = mine.margin
             break
         equal += 1
-        if None in (mine.margin, other.margin) and not _broken(mine, other):
+        if None in (mine.second, other.second) and not _broken(mine, other):
             continue
         # Unlikely tokens differ by more and decide nothing: only the CPU's first two count.
-        first = sorted(mine.choices, key=lambda each: mine.choices[each], reverse=True)[:2]
-        for each in first:
+        for each in (mine.id, mine.second):
             if each in other.choices:
                 difference = abs(mine.choices[each] - other.choices[each])
                 error = math.nan if math.isnan(difference) else max(error, difference)
