@@ -99,7 +99,10 @@ def table(rows: list[dict[str, Any]], first: str) -> None:
     print("| --- " * (5 + len(others)) + "|")
     medians: dict[str, list[float]] = {name: [] for name in others}
     for what in dict.fromkeys(tuple(row["what"]) for row in rows):
-        rounds = sorted({row["round"] for row in rows if tuple(row["what"]) == what})
+        numbers = sorted({row["round"] for row in rows if tuple(row["what"]) == what})
+        rounds = [n for n in numbers if all((*what, n, name) in rates for name in (first, *others))]
+        if len(rounds) < 2:  # no quartiles of one number
+            continue
         own = [rates[(*what, number, first)] for number in rounds]
         cells = []
         for name in others:

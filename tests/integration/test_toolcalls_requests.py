@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support.scripted_server import (
@@ -80,6 +81,12 @@ def tool(parameters: Any, name: str = "t") -> list[dict[str, Any]]:
     return [{"type": "function", "function": {"name": name, "parameters": parameters}}]
 
 
+def cpu_seconds(server: Server) -> float:
+    """Return what a server has worked: what is not exponential stays so on a busy machine."""
+    times = psutil.Process(server.process.pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def nested(depth: int) -> str:
     """Return JSON that is nested that deep."""
     return "[" * depth + "]" * depth
@@ -133,10 +140,10 @@ def cycles(n: int) -> dict[str, Any]:
 def test_cycles_in_a_schema(server: Server) -> None:
     """$ref cycles neither hold nor kill a worker."""
     for n in (2, 6, 12):
-        start = time.monotonic()
-        status, _ = post(server, CHAT, ask(tools=tool(cycles(n))), timeout=20)
+        start = cpu_seconds(server)
+        status, _ = post(server, CHAT, ask(tools=tool(cycles(n))))
         assert status in (200, 400)
-        assert time.monotonic() - start < 10
+        assert cpu_seconds(server) - start < 10
 
 
 A = {"$ref": "#/$defs/a"}
@@ -196,10 +203,10 @@ def test_types_in_a_schema(server: Server) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(40):
         schema = {"type": ["object", "object", "array"], "properties": {"a": schema}}
-    start = time.monotonic()
-    status, _ = post(server, CHAT, ask(tools=tool(schema)), timeout=20)
+    start = cpu_seconds(server)
+    status, _ = post(server, CHAT, ask(tools=tool(schema)))
     assert status in (200, 400)
-    assert time.monotonic() - start < 10
+    assert cpu_seconds(server) - start < 10
 
 
 def test_large_schemas(server: Server) -> None:
@@ -220,9 +227,9 @@ def test_large_schemas(server: Server) -> None:
         assert what in text
     # refused in time: the prompt is too long, or the grammar has too many ways
     many = {"type": "object", "properties": {f"p{k}": {"type": "string"} for k in range(1500)}}
-    start = time.monotonic()
+    start = cpu_seconds(server)
     assert post(server, CHAT, ask(tools=tool(many)))[0] == 400
-    assert time.monotonic() - start < 20
+    assert cpu_seconds(server) - start < 20
 
 
 def test_internal_fields(server: Server) -> None:
