@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,12 +56,20 @@ def told(record_property: Callable[[str, object], None]) -> Callable[[str], None
 
 
 _skipped: list[str] = []
+_TEMP = Path(tempfile.gettempdir())
+_MODE = _TEMP.stat().st_mode
 
 
 def _forbidden(config: pytest.Config) -> bool:
     """Where every tool must be there (CI), a skipped test is a failure."""
     required = bool(os.environ.get("QBUILD_REQUIRE_TOOLS"))
     return required and bool(_skipped) and not hasattr(config, "workerinput")
+
+
+def _changed() -> str:
+    """Removing a scratch folder once took the rights of everybody else from ``/tmp``."""
+    now = _TEMP.stat().st_mode
+    return "" if now == _MODE else f"{_TEMP} has mode {now:o} and had {_MODE:o}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -71,8 +80,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run with a forbidden skip."""
-    if _forbidden(session.config):
+    """Fail a run with a forbidden skip, or one that changed the machine's folder for scratch."""
+    if _forbidden(session.config) or _changed():
         session.exitstatus = 1
 
 
@@ -81,3 +90,5 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Say so behind pytest's last line, which counts the skipped as nothing bad."""
     if _forbidden(config):
         print("FAILED: skipped, and QBUILD_REQUIRE_TOOLS forbids it:", *_skipped, sep="\n  ")
+    if changed := _changed():
+        print(f"FAILED: {changed}")

@@ -32,8 +32,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(port: int) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes] | None = None) -> None:
     for _ in range(300):
+        if process and process.poll() is not None:
+            raise AssertionError(f"{process.args!r} ended with {process.returncode}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.1)
@@ -149,11 +151,10 @@ def distcc_host(folder: Path, zig: Path, version: str) -> Iterator[tuple[str, Pa
          "--allow", "127.0.0.1", "--jobs", "2", "--verbose", "--log-file", str(log)],
         env={"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "DISTCC_CMDLIST": str(folder / "allowed"),
              "TMPDIR": "/tmp"},
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        start_new_session=True,  # what it says before it has its log stands in the test's output
     )  # fmt: skip
     try:
-        wait_for(port)
+        wait_for(port, process)
         yield f"127.0.0.1:{port}", log
     finally:
         # The daemon forks its workers beforehand; they would outlive it.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +94,53 @@ def test_a_scratch_folder_goes_whatever_happened(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
         folder.rmdir()  # missing is fine
     assert not folder.exists()
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes")
+def test_the_folder_around_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made /tmp root's own: by a scratch folder that somebody had removed already."""
+    tmp_path.chmod(0o1777)
+    held.remove_tree(tmp_path / "missing")
+    assert mode(tmp_path) == 0o1777
+
+    (tmp_path / "tree").mkdir()
+
+    def cannot(path: Path, onerror: Callable[..., None]) -> None:
+        def fails(_: str) -> None:
+            raise OSError
+
+        onerror(fails, str(path), None)
+
+    monkeypatch.setattr(shutil, "rmtree", cannot)
+    held.remove_tree(tmp_path / "tree")
+    assert mode(tmp_path) == 0o1777
+    assert mode(tmp_path / "tree") == 0o700
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes")
+def test_what_a_link_leads_to_keeps_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").write_text("x")
+    (tmp_path / "outside").chmod(0o644)
+    tree = tmp_path / "tree" / "inner"
+    tree.mkdir(parents=True)
+    (tree / "link").symlink_to(tmp_path / "outside")
+    tree.chmod(0o555)
+    tries = []
+    unlink = os.unlink
+
+    def once_refused(name: str, **options: Any) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise PermissionError(13, "read-only")
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", once_refused)
+    held.remove_tree(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
+    assert mode(tmp_path / "outside") == 0o644

@@ -82,12 +82,19 @@ def replace(source: Path, target: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder even when files in it are read-only, as git's are; missing is fine."""
+    """Remove a folder even when files in it are read-only, as git's are; missing is fine.
+
+    Only what is in the folder may change its mode on the way: not the folder that it lies in
+    (which may be everybody's, as /tmp is), nor what a link in it leads to.
+    """
 
     def writable_then_again(function: Callable[..., Any], name: str, _: object) -> None:
+        inside = Path(name)
         with contextlib.suppress(OSError):
-            Path(name).parent.chmod(0o700)
-            Path(name).chmod(0o700)
+            if inside != path:
+                inside.parent.chmod(0o700)
+            if not inside.is_symlink():
+                inside.chmod(0o700)
             patiently(lambda: function(name))
 
     shutil.rmtree(path, onerror=writable_then_again)
