@@ -78,9 +78,9 @@ failed=0
 
 if [ -z "$model" ]; then
   model=$work/random.gguf
-  make_model=("$python" -c "import pathlib, sys; sys.path.insert(0, '$here'); import speed; speed.write_model(pathlib.Path('$model'))")
+  make_model=("$python" -c "import pathlib, sys; sys.path.insert(0, '$here'); import random_model; random_model.write_model(pathlib.Path('$model'))")
   if [ "$dry" = 1 ]; then
-    echo "would write a random model of 120 million parameters (benchmarks/speed.py)"
+    echo "would write a random model of 120 million parameters (benchmarks/random_model.py)"
   elif ! "${make_model[@]}"; then
     fail 1 "the random model cannot be written" "install gguf and numpy, or give --model"
   fi

@@ -3,9 +3,9 @@
     python benchmarks/openblas.py --plain avx2/llama-bench --openblas openblas/llama-bench
 
 Both are programs of unpacked bundles. The models are random weights of a Qwen3 shape (about 120
-million parameters, see speed.py), in F32, F16 and Q4_0. Each case runs each program in turn, round
-after round, and the median of the user's processor seconds is shown: on a shared machine the time
-on the clock means nothing. A run of a one-token prompt is subtracted, so that reading the
+million parameters, see random_model.py), in F32, F16 and Q4_0. Each case runs each program in turn,
+round after round, and the median of the user's processor seconds is shown: on a shared machine the
+time on the clock means nothing. A run of a one-token prompt is subtracted, so that reading the
 model does not count. OpenBLAS runs twice: with the kernels it picks for this machine, and with
 OPENBLAS_CORETYPE=Haswell, those it would pick on a PC that has AVX2 and no AVX-512.
 """
@@ -22,7 +22,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import speed
+import random_model
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def main() -> None:
                 continue
             if case.weights not in models:
                 path = Path(name) / f"{case.weights}.gguf"
-                models[case.weights] = speed.write_model(path, case.weights)
+                models[case.weights] = random_model.write_model(path, case.weights)
             model = models[case.weights]
             seconds: list[list[float]] = [[] for _ in programs]
             for _ in range(args.rounds):

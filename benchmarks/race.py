@@ -16,7 +16,7 @@ the command wants a high priority (``nice -n -15``).
 
 What to race against (upstream's sources at the pin, ``cmake -DCMAKE_BUILD_TYPE=Release``):
 as most people build, ``-DGGML_NATIVE=ON``; as upstream's releases, ``-DGGML_NATIVE=OFF
--DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON``.
+-DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON``; or ``qbuild --recipe benchmarks/plain.toml``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ WORK = {"prompt": ("-p", "128", "-n", "0"), "generation": ("-p", "0", "-n", "24"
 
 def models(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Write the models, one at a time; give kind, type and file."""
+    # The tests' generator makes tiny models; its sizes are its own module's, in this process.
     gguf_files.EMBEDDING, gguf_files.FEED, gguf_files.HEADS = 1024, 3072, 16
     for kind, layers in LAYERS.items():
         make, options = emulated_models.KINDS[kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import http.client
 import http.server
@@ -305,5 +306,6 @@ def test_a_real_systemd_starts_the_unit_and_the_server_answers(tmp_path: Path) -
 def completion(port: int) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = b'{"prompt": "\\n", "n_predict": 12, "temperature": 0}'
-    connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
-    return connection.getresponse().read().decode()
+    with contextlib.closing(connection):
+        connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
+        return connection.getresponse().read().decode()

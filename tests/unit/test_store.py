@@ -332,7 +332,6 @@ def test_a_folder_that_windows_cannot_work_in_is_refused_at_once(
 def test_windows_folders_have_short_names_and_whole_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     monkeypatch.setattr(host, "system", lambda: "windows")
     monkeypatch.setattr(host, "path_limit", lambda: None)
     store = Store(tmp_path)

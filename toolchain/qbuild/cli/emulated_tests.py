@@ -71,7 +71,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 print(folder / "test-backend-ops")
                 return 0
             program = _program(args, folder, gpu, kernels.key, programs.key)
-            outcome = _run(args, program, chosen, cases.numbers_in(header), reporter)
+            outcome = _run(args, program, chosen, sample, cases.numbers_in(header), reporter)
     summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
         "shuffle": args.shuffle,
         "checked": args.check,
@@ -129,10 +129,11 @@ def _run(
     args: argparse.Namespace,
     program: Program,
     chosen: cases.Selection | None,
+    sample: cases.Sample | None,
     numbers: Mapping[str, Mapping[str, int]],
     reporter: Reporter,
 ) -> Outcome:
-    own, names = _graphs(program, cases.sample().graph if args.sample else lambda _: True)
+    own, names = _graphs(program, sample.graph if sample else lambda _: True)
     operations = len(chosen.named) + len(chosen.own) if chosen else 0
     total = operations + len(names) if chosen else None
     with reporter.task("cases", total=total) as task:

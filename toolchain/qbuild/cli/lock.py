@@ -128,7 +128,7 @@ def _resolves(pin: SourcePin | WheelPin, reporter: Reporter) -> tuple[str, str]:
         if pin.sdist is None:
             return "", problem
         with held.scratch("qbuild-lock-") as scratch:
-            fetch_file(pin.sdist, Path(scratch), offline=False, reporter=reporter)
+            fetch_file(pin.sdist, scratch, offline=False, reporter=reporter)
         return f"sdist (repository: {problem})", ""
     except OriginError as error:
         return "", error.what
@@ -144,7 +144,7 @@ def _commit_there(pin: SourcePin) -> str:
         return "there is no git on this machine to ask it with"
     with held.scratch("qbuild-lock-") as scratch:
         try:
-            tree = tree_of(pin.url, pin.commit, Path(scratch) / "repo.git")
+            tree = tree_of(pin.url, pin.commit, scratch / "repo.git")
         except Unusable as reason:
             return str(reason)
     if tree != pin.tree:
@@ -179,7 +179,7 @@ def _update(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
         for pin in old:
             reporter.say(f"ask pip for {wanted} ({pin.platform}); now {pin.size / 1e6:.0f} MB")
             with held.scratch("qbuild-lock-") as scratch:
-                got = latest(pin.project, version or None, pin.platform, Path(scratch))
+                got = latest(pin.project, version or None, pin.platform, scratch)
             new.append(dataclasses.replace(got, project=pin.project))
         if len({pin.version for pin in new}) > 1:
             raise LockError(
@@ -211,7 +211,7 @@ def _move(args: argparse.Namespace, path: Path, reporter: Reporter) -> int:
     if not args.origin and not args.offline:
         origins.append(old.url)
     with held.scratch("qbuild-lock-") as scratch:
-        repo = Path(scratch) / "repo.git"
+        repo = scratch / "repo.git"
         got = fetch_commit(origins, args.pin, repo, git_dir=old.git_dir, reporter=reporter)
         date, version = _facts(repo, got.commit)
         new = dataclasses.replace(

@@ -186,13 +186,12 @@ def _status(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def _check(args: argparse.Namespace, reporter: Reporter) -> int:
-
     from qbuild.patches.status import drift
 
     groups = _groups(args)
     repo, pin = _source_repo(args, reporter)
     with held.scratch("qbuild-ref-") as scratch:
-        other, commit = _other_repo(args.against, args, reporter, Path(scratch))
+        other, commit = _other_repo(args.against, args, reporter, scratch)
         results = [drift(repo, pin, other, commit, group) for group in groups]
     return _report(args, commit, groups, results, strict=args.strict)
 
@@ -266,7 +265,6 @@ def _refresh(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG0
 
 
 def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
-
     from qbuild.patches.export import refresh
     from qbuild.patches.rebase import instructions, rebase_series
 
@@ -279,7 +277,7 @@ def _rebase(args: argparse.Namespace, reporter: Reporter) -> int:
     results: list[dict[str, object]] = []
     code = 0
     with held.scratch("qbuild-ref-") as scratch:
-        other, commit = _other_repo(args.to, args, reporter, Path(scratch))
+        other, commit = _other_repo(args.to, args, reporter, scratch)
         for group in groups:
             series = group[-1]
             folder = Path(args.dir or f"{series.name}-rebase")

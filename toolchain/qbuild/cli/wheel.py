@@ -47,9 +47,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
         programs.append(BUILD_PROGRAMS[project](entry.path / "files").parent)
     reporter.say(f"wheel: {zip_path.name}")
     with held.scratch("qbuild-wheel-") as work:
-        made = make_wheel(
-            zip_path, Path(args.dist).absolute(), Path(work), programs=tuple(programs)
-        )
+        made = make_wheel(zip_path, Path(args.dist).absolute(), work, programs=tuple(programs))
     digest = sha256_file(made)
     if args.json:
         print_json({"path": str(made), "sha256": digest, "size": made.stat().st_size})

@@ -75,7 +75,7 @@ def check(level: str, extra: Iterable[str]) -> None:
 
 
 def has_avx512(level: str, extra: Iterable[str]) -> bool:
-    """Tell whether AVX-512 code comes out."""
+    """Tell whether a level with these extensions brings AVX-512 code."""
     return "avx512" in (*LEVELS[level].extensions, *extra)
 
 

@@ -257,7 +257,7 @@ def checkout_tree(repo: Path, commit: str, dest: Path) -> None:
     if any(dest.iterdir()):
         raise StoreError("files are only written into an empty folder", where=str(dest))
     with held.scratch(".checkout-", dest.parent) as scratch:
-        own = init_bare(Path(scratch) / "own.git")
+        own = init_bare(scratch / "own.git")
         (own / "info").mkdir(exist_ok=True)
         (own / "info" / "attributes").write_text(
             "* -text -ident -filter -working-tree-encoding -eol\n", encoding="utf-8", newline="\n"

@@ -103,7 +103,7 @@ def from_path(origin: str, job: Job) -> FetchedSource:
         raise Unusable("it is neither a folder nor a file")
     git_dir = find_git_dir(path, job.git_dir)
     with held.scratch(".quarantine-", parent_of(job.dest)) as scratch:
-        repo = init_bare(Path(scratch) / "repo.git")
+        repo = init_bare(scratch / "repo.git")
         with job.reporter.task(f"take {path.name}", unit="bytes") as task:
             taken = take_from_git_dir(
                 git_dir, repo, lambda done, total: task.update(done=done, total=total)
@@ -114,7 +114,7 @@ def from_path(origin: str, job: Job) -> FetchedSource:
 
 def _from_archive(path: Path, origin: str, job: Job) -> FetchedSource:
     with held.scratch(".quarantine-", parent_of(job.dest)) as scratch:
-        repo = init_bare(Path(scratch) / "repo.git")
+        repo = init_bare(scratch / "repo.git")
         with job.reporter.task(f"read {path.name}", unit="bytes") as task:
             taken = take_from_sdist(
                 path, job.git_dir, repo, lambda done, total: task.update(done=done, total=total)
@@ -131,7 +131,7 @@ def from_pinned_sdist(
             if fetcher is not None:
                 path = fetcher(pin)
             else:
-                path = fetch_file(pin, Path(scratch), offline=offline, reporter=job.reporter)
+                path = fetch_file(pin, scratch, offline=offline, reporter=job.reporter)
         except OtherBytesError:
             raise
         except OriginError as error:

@@ -130,7 +130,7 @@ def _from_plain_server(url: str, commit: str, job: Job) -> FetchedSource:
     because this way git does not check every object on arrival.
     """
     with held.scratch(".quarantine-", parent_of(job.dest)) as scratch:
-        repo = Path(scratch) / "repo.git"
+        repo = scratch / "repo.git"
         result = _fetch(url, commit, repo, job)
         if result.rc:
             raise_if_disk(result, repo)

@@ -100,8 +100,8 @@ def fetch_file(
         )
     links = [mirror for mirror in mirrors if "://" in mirror]
     with _disk(dest_dir), held.scratch(".pip-", dest_dir) as scratch:
-        _pip_download(pin, Path(scratch), links, reporter)
-        got = Path(scratch) / "files" / pin.filename
+        _pip_download(pin, scratch, links, reporter)
+        got = scratch / "files" / pin.filename
         if not got.is_file():
             names = sorted(path.name for path in got.parent.glob("*"))
             raise OriginError(
@@ -122,11 +122,11 @@ def resolve(pin: WheelPin) -> None:
         OriginError: It does not.
     """
     with held.scratch("qbuild-pip-") as scratch:
-        (Path(scratch) / "files").mkdir()
+        (scratch / "files").mkdir()
         command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir",
-                   "--target", str(Path(scratch) / "files"), "--only-binary=:all:",
+                   "--target", str(scratch / "files"), "--only-binary=:all:",
                    *platform_options(pin)]  # fmt: skip
-        code, output = pip_for(command, pin, Path(scratch), None)
+        code, output = pip_for(command, pin, scratch, None)
         if code:
             raise _refused(pin, output, why_pip_failed(output))
 

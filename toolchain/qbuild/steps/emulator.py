@@ -14,7 +14,7 @@ import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,10 @@ def _step(kind: str, inputs: Mapping[str, Any], label: str) -> Step:
     return Step(kind=kind, label=label, key=step_key(kind, inputs), inputs=inputs)
 
 
+def _ensured(builder: Builder, step: Step, make: Callable[[Path], Mapping[str, Any]]) -> Entry:
+    return ensure(step, make, builder.store, builder.reporter, builder.record)
+
+
 def digest_of_files(paths: Iterable[Path]) -> str:
     """Return one sha256 over the names and contents of files."""
     digest = hashlib.sha256()
@@ -125,13 +129,7 @@ def kernels_step(plan: Plan, *, checks: bool = False, only: Sequence[str] = ()) 
 def kernels(builder: Builder, *, checks: bool = False, only: Sequence[str] = ()) -> Entry:
     """Return the library of kernels (``files/``) of a builder's plan, made when it is missing."""
     step = kernels_step(builder.plan, checks=checks, only=only)
-    return ensure(
-        step,
-        lambda dest: _make_kernels(builder, dest, checks, only),
-        builder.store,
-        builder.reporter,
-        builder.record,
-    )
+    return _ensured(builder, step, lambda dest: _make_kernels(builder, dest, checks, only))
 
 
 def kit_of(builder: Builder) -> make.Kit:
@@ -274,12 +272,10 @@ def _unit(
         "command": [word for word in plain if not word.startswith("-DGGML_CUDA_CLANG_ID")],
         "text": text,
     }
-    ir = ensure(
+    ir = _ensured(
+        builder,
         _step(IR, inputs, f"device IR of {unit.name}"),
         lambda dest: _make_ir(unit, work, dest),
-        builder.store,
-        builder.reporter,
-        builder.record,
     )
     code = digest_of_files(
         [
@@ -293,12 +289,10 @@ def _unit(
     made: dict[str, Any] = {"ir": ir.key, "code": code, "target": kit.target, "format": make.FORMAT}
     if checks:
         made["checks"] = True
-    return ensure(
+    return _ensured(
+        builder,
         _step(UNIT, made, f"kernels of {unit.name}"),
         lambda dest: _make_unit(kit, unit.name, ir.path, dest, checks),
-        builder.store,
-        builder.reporter,
-        builder.record,
     )
 
 
@@ -392,7 +386,7 @@ def tie(builder: Builder, made: Entry) -> Entry:
         make.write_index(library, by_unit, registers)
         return {"fat_binaries": tied, "kernels": made.key, "units": made.facts["units"]}
 
-    return ensure(step, make_index, builder.store, builder.reporter, builder.record)
+    return _ensured(builder, step, make_index)
 
 
 def _only_stubs(names: frozenset[str]) -> bool:
@@ -438,13 +432,7 @@ def tests(builder: Builder) -> Entry:
         builder.result("compile")
         return {}
 
-    return ensure(
-        _step(TESTS, inputs, "test programs"),
-        make_tests,
-        builder.store,
-        builder.reporter,
-        builder.record,
-    )
+    return _ensured(builder, _step(TESTS, inputs, "test programs"), make_tests)
 
 
 def test_graphs(builder: Builder, programs: Entry) -> Entry:
@@ -474,13 +462,7 @@ def test_graphs(builder: Builder, programs: Entry) -> Entry:
         remove_tree(scratch)
         return {}
 
-    return ensure(
-        _step(GRAPHS, inputs, "test graphs"),
-        make_graphs,
-        builder.store,
-        builder.reporter,
-        builder.record,
-    )
+    return _ensured(builder, _step(GRAPHS, inputs, "test graphs"), make_graphs)
 
 
 def _copy(source: Path, dest: Path) -> None:

@@ -56,9 +56,9 @@ FAST = ("fast-variable-crosslane-shuffle", "fast-variable-perlane-shuffle")
 """Names of LLVM's for what every processor with AVX-512 is quick at, in its own models of them.
 
 clang's default, a mean of all x86 processors, takes byte shuffles apart as the first ones with
-SSSE3 needed it. Answers of Q4_K models came a fifth faster on a Zen 4, those of Q6_K and Q4_0 three
-percent; AVX2 code gained nothing (docs/benchmarks.md). ``-mtune`` will not do: zig 0.17 takes it
-for ``-mcpu`` and uses instructions that the level lacks.
+SSSE3 needed it. On a Zen 4 answers of Q4_K models came a fifth faster, of Q6_K and Q4_0 three
+percent; AVX2 code gained nothing (docs/benchmarks.md, the race). ``-mtune`` will not do: zig 0.17
+takes it for ``-mcpu`` and uses instructions that the level lacks.
 """
 
 

@@ -53,7 +53,7 @@ def verify_folder(folder: Path, *, reporter: Reporter, gpu: str = "") -> Verdict
     first = [] if manifest is None else [_complete(folder, manifest)]
     with held.scratch("qbuild-verify-") as scratch:
         name = manifest.name if manifest else folder.resolve().name
-        packed = Path(scratch) / f"{name.removesuffix('.zip')}.zip"
+        packed = scratch / f"{name.removesuffix('.zip')}.zip"
         entries = [
             ZipEntry(name=name, source=path, executable=_executable(path, name, manifest))
             for name, path in files.items()

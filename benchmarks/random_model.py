@@ -1,20 +1,10 @@
-"""Tokens per second of two llama-bench programs on the same random model, in alternating pairs.
+"""A model of random weights for the benchmarks that have no real one: speed does not ask for sense.
 
-    python benchmarks/speed.py --first "path/llama-bench" --second "wine64 path/llama-bench.exe"
-
-The model is random Q4_0 weights of a Qwen3 shape (about 120 million parameters): speed does not
-depend on what the weights say. Prints a Markdown table with the ratio pair by pair.
+A Qwen3 shape of about 120 million parameters, in Q4_0, F16 or F32.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import shlex
-import statistics
-import subprocess
-import tempfile
 from pathlib import Path
 
 LAYERS, WIDTH, FEED, HEADS, HEAD, VOCABULARY = 12, 768, 2304, 12, 64, 8192
@@ -85,44 +75,3 @@ def write_model(path: Path, weights: str = "Q4_0") -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def measure(command: str, model: Path, threads: int) -> dict[str, float]:
-    """Return tokens per second for prompt processing and for generation."""
-    words = [*shlex.split(command), "-m", str(model), "-t", str(threads), "-p", "128", "-n", "32",
-             "-r", "3", "-o", "json"]  # fmt: skip
-    env = {**os.environ, "WINEDEBUG": "-all"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
-    results = json.loads(done.stdout[done.stdout.index("[") :])
-    return {"prompt" if r["n_prompt"] else "generation": r["avg_ts"] for r in results}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--first", required=True)
-    parser.add_argument("--second", required=True)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        model = write_model(Path(name) / "model.gguf")
-        pairs = [
-            (
-                measure(args.first, model, args.threads),
-                measure(args.second, model, args.threads),
-            )
-            for _ in range(args.pairs)
-        ]
-    print("| | first, median tokens/s | second, median tokens/s | first / second (min – max) |")
-    print("| --- | --- | --- | --- |")
-    for kind in ("prompt", "generation"):
-        one = statistics.median(a[kind] for a, _ in pairs)
-        two = statistics.median(b[kind] for _, b in pairs)
-        ratios = sorted(a[kind] / b[kind] for a, b in pairs)
-        middle = statistics.median(ratios)
-        print(f"| {kind} | {one:.1f} | {two:.1f} | {middle:.2f} ({ratios[0]:.2f} – "
-              f"{ratios[-1]:.2f}) |")  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
