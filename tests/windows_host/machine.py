@@ -97,9 +97,12 @@ class Machine:
             env=self.environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # pytest's is a file without a name, which Wine refuses
         ) as process:
             assert process.stdin is not None and process.stdout is not None
-            process.stdout.readline()
+            said = process.stdout.readline()
+            if said.strip() != b"up":
+                raise RuntimeError(f"Python does not start: {said + process.stdout.read()!r}")
             yield
             process.stdin.close()
 
@@ -205,7 +208,7 @@ def fill_store(
         machine: Whose zig builds what stands between.
         store: A store for tests.
         lock: The pins.
-        wheels: Project → folder of the unpacked Windows wheel, on the same disk.
+        wheels: Project → folder of the unpacked Windows wheel.
         bridge: Put a zig.exe there that hands everything to this system's zig (quick); otherwise
             zig.exe itself on a shim over Wine (it builds its C runtime for the better part of an
             hour).
@@ -221,19 +224,26 @@ def fill_store(
             inside = dest / "files"
             facts = {"project": wheel.project, "version": wheel.version}
             if wheel.project != "ziglang":
-                shutil.copytree(files, inside, copy_function=os.link, ignore=_not_needed)
+                shutil.copytree(files, inside, copy_function=_link, ignore=_not_needed)
             elif bridge:
                 _licences_only(files, inside)
                 machine.builder.bridge(inside / "ziglang", machine.folder / "zig-below")
                 facts[ALTERED] = BRIDGE
             else:
-                shutil.copytree(files, inside, copy_function=os.link, ignore=_not_needed)
+                shutil.copytree(files, inside, copy_function=_link, ignore=_not_needed)
                 _licences_only(files, inside)
                 machine.builder.alter_zig(inside / "ziglang")
                 facts[ALTERED] = SHIM
             return facts
 
         store.put(step.kind, step.key, step.inputs, fill).path.rename(short)
+
+
+def _link(file: str, new: str) -> None:
+    try:
+        os.link(file, new)
+    except OSError:  # on another disk
+        shutil.copy2(file, new)
 
 
 def _not_needed(folder: str, names: list[str]) -> set[str]:
@@ -243,7 +253,7 @@ def _not_needed(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if "windows" not in name}
     if path.name == "libc" and path.parent.name == "lib":
         return set(names) - {"include", "mingw"}
-    return set(names) & {"Help", "doc", "man", "cmake-gui.exe", "cpack.exe", "ctest.exe"}
+    return set(names) & {"Help", "doc", "man", "cmake-gui.exe", "cpack.exe"}
 
 
 def _licences_only(files: Path, dest: Path) -> None:
