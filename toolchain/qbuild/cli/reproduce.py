@@ -91,13 +91,14 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
     ways = conditions(args.jobs or host.default_jobs())
     # What a killed run leaves in `tmp` is cleaned up; what was asked for stays.
     place = home.root if args.keep else home.root / "tmp"
+    prefix = "reproduce-" if host.system() != "windows" else "r"  # room for names is short there
     for how in ways:  # before anything is fetched
-        refuse_unfit(_own_store(place / "reproduce-12345678" / how.folder), "a build's own store")
+        refuse_unfit(_own_store(place / f"{prefix}12345678" / how.folder), "a build's own store")
     # Inputs are pinned by hash: both builds may read the same copies.
     builder = Builder(plan, home, reporter, BuildOptions())
     inputs = builder.fetched()
     place.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=place))
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     zips = []
     try:
         for label, how in zip(("first", "second"), ways, strict=True):
@@ -135,7 +136,9 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
 
 
 def _own_store(folder: Path) -> Path:
-    return folder / "store"
+    from qbuild import host
+
+    return folder / ("store" if host.system() != "windows" else "s")
 
 
 def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
