@@ -37,6 +37,14 @@ git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am -
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0001-flash-attention-writes-no-quants-over-its-scales.patch"
 if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0002-partial-sums-are-those-of-the-quants.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0003-a-chain-ends-where-its-type-changes.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0004-routing-is-not-looked-for-behind-the-graph.patch"
+if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0005-attention-without-a-mask-divides-by-nothing.patch"
+if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\own-blas\0001-ggml-cuda-matrix-products-without-cublas.patch"
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
