@@ -244,7 +244,9 @@ def chain(length: int, per_object: int = 1000) -> dict[str, Any]:
     return {"type": "object", "properties": {"n": first}, "$defs": groups}
 
 
-MANY_OBJECTS = {f"o{m}": {"properties": {f"p{n}": {} for n in range(1000)}} for m in range(5)}
+MANY_OBJECTS: dict[str, Any] = {
+    f"o{m}": {"properties": {f"p{n}": {} for n in range(1000)}} for m in range(5)
+}
 
 
 @pytest.mark.parametrize(
