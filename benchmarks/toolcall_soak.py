@@ -1,15 +1,21 @@
 """Mixed requests at a finished server for a long time: memory, threads and files must stay flat.
 
     python benchmarks/toolcall_soak.py --source PATCHED_SOURCE --server BUNDLE/llama-server \\
-        --state soak.json --minutes 15 [--seed 1] [--pause 0.3]
+        --state soak.json --minutes 20 [--seed 1] [--pause 0.3]
+    python benchmarks/toolcall_soak.py --sum soak-1.json soak-2.json
 
 A scripted model says prose and a tool call, or one whose arguments have 1 MB. Requests, drawn by
 the seed: whole and streamed ones of the three APIs, malformed bodies and schemas, 1 MB of arguments
-in the answer and in the history, streams that the client leaves in the middle, 30 at once.
-``--state`` remembers what was done, so that the next run goes on; the server starts anew with each
-piece. Every answer is checked; memory, threads and open files are sampled. Exit status 1: an answer
-was wrong, or the server grew after the first requests: its memory in the last third of a piece is
-above the first third's by more than 5 % and 8 MiB, or there are more threads or files.
+in the answer and in the history, streams that the client leaves in the middle, 30 at once. A round
+is the same 72 of them (130 requests) again and again; after it the server is left alone until it
+does nothing, and is looked at then: what a request needs while it runs is no growth. ``--state``
+remembers what was done, so that the next run goes on; the server starts anew with each piece.
+
+Every answer is checked. Flat is what the rounds after the warm-up say: the straight line through
+the memory after each has a slope whose 95 % interval contains 0, or the line rises by less than 2 %
+in the piece; the highest of the later half is at most 5 % above the highest of the earlier half;
+threads and open files of the last round are not more than the most of the first half. Exit status
+1: an answer was wrong, or something grew.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
+import math
 import random
 import socket
 import statistics
@@ -56,15 +63,18 @@ HUGE_CALL = [
 WANTS_HUGE = "{%- if messages[-1].content == 'huge' %}{{- ' ' }}{%- endif %}"
 """Appended to the template: another last byte of the prompt starts the model's other script."""
 AT_ONCE = 30
-SAMPLE = 5.0
-"""Seconds between two samples."""
 WARM_UP = {"huge_history": 16, "huge_answer": 16, "many": 4}
 """What a piece begins with: the slots, the cache and the threads' heaps get their largest."""
+WARM_ROUNDS, FEWEST_ROUNDS = 3, 8
 
 
 def chat(**more: Any) -> dict[str, Any]:
     """Return a chat request that is answered with the call."""
     return {"messages": HI, "tools": TOOLS, "max_tokens": 200, **NO_THINKING, **more}
+
+
+Sample = tuple[float, int, int]
+"""Memory in MiB, threads and open files."""
 
 
 class WrongAnswerError(Exception):
@@ -220,86 +230,157 @@ WEIGHTS = {
 ONE_AT_A_TIME = [kind for kind in WEIGHTS if kind not in ("many", "huge_history")]
 
 
-def sample(process: psutil.Process) -> tuple[float, int, int]:
-    """Return memory in MiB, threads and open files of the server."""
+def sample(process: psutil.Process) -> Sample:
+    """Return memory, threads and open files of the server, as soon as it does nothing."""
+    deadline, before = time.monotonic() + 60, -1.0
+    while time.monotonic() < deadline:
+        times = process.cpu_times()
+        if times.user + times.system == before:
+            break
+        before = times.user + times.system
+        time.sleep(0.5)
     with process.oneshot():
         return process.memory_info().rss / 2**20, process.num_threads(), process.num_fds()
 
 
-def grown(samples: list[tuple[float, int, int]]) -> str:
-    """Return what grew between the first and the last third of a piece, "" when nothing did."""
-    third = len(samples) // 3
-    if third < 3:
+def slope(values: list[float]) -> tuple[float, float]:
+    """Return the slope of the straight line through values, and half its 95 % interval."""
+    count, places = len(values), range(len(values))
+    rise, start = statistics.linear_regression(places, values)
+    rest = sum((value - start - rise * x) ** 2 for x, value in zip(places, values, strict=True))
+    spread = (count**3 - count) / 12
+    student = 1.96 + 2.5 / (count - 2)  # within 1 % of the quantile from 8 values on
+    return rise, student * math.sqrt(rest / (count - 2) / spread)
+
+
+def grown(samples: list[Sample]) -> str:
+    """Return what grew in the rounds after the warm-up, "" when nothing did."""
+    memory = [s[0] for s in samples[WARM_ROUNDS:]]
+    if len(memory) < FEWEST_ROUNDS:
         return ""
-    for column, name in enumerate(("memory", "threads", "files")):
-        first, last = (
-            statistics.median(s[column] for s in part)
-            for part in (samples[:third], samples[-third:])
-        )
-        if last > first * 1.05 + (8 if name == "memory" else 1):
-            return f"{name} grew from {first:.0f} to {last:.0f}"
+    half = len(memory) // 2
+    rise, interval = slope(memory)
+    if rise - interval > 0 and rise * len(memory) > 0.02 * statistics.mean(memory):
+        return f"memory grew by {rise:.2f} +- {interval:.2f} MiB a round"
+    if max(memory[half:]) > 1.05 * max(memory[:half]):
+        return f"memory's peak grew from {max(memory[:half]):.0f} to {max(memory[half:]):.0f} MiB"
+    for column, name in ((1, "threads"), (2, "files")):
+        most = max(s[column] for s in samples[: WARM_ROUNDS + half])
+        if samples[-1][column] > most:
+            return f"{name} grew from {most} to {samples[-1][column]}"
     return ""
 
 
-def piece(server: Server, state: dict[str, Any], minutes: float, pause: float) -> list[str]:
-    """Send requests for some minutes; return what was wrong and add the figures to the state."""
-    process = psutil.Process(server.process.pid)
-    requests = Requests(server)
-    wrong: list[str] = []
-    samples: list[tuple[float, int, int]] = []
-    counts: Counter[str] = Counter()
-    start = time.monotonic()
+def warm_up(requests: Requests) -> None:
+    """Let everything that is kept get its largest."""
     for kind, times in WARM_UP.items():
         for number in range(times):
             getattr(requests, kind)(random.Random(f"{kind} {number}"))
-    due = time.monotonic()
-    while time.monotonic() - start < 60 * minutes and server.process.poll() is None:
-        number = state["requests"]
-        dice = random.Random(f"{state['seed']} {number}")
-        kind = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+
+
+def one_round(requests: Requests, seed: int, pause: float) -> tuple[Counter[str], list[str]]:
+    """Send the seed's requests; return how many of each kind, and what was wrong."""
+    kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
+    random.Random(seed).shuffle(kinds)
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for number, kind in enumerate(kinds):
+        dice = random.Random(f"{seed} {number}")
         try:
             getattr(requests, kind)(dice)
         except Exception as error:  # whatever a client would stumble over
             wrong.append(f"request {number} ({kind}): {type(error).__name__}: {error}"[:400])
             print(wrong[-1], file=sys.stderr, flush=True)
-        state["requests"] += 1
         counts[kind] += AT_ONCE if kind == "many" else 1
-        if time.monotonic() >= due:
-            samples.append(sample(process))
-            due = time.monotonic() + SAMPLE
         time.sleep(dice.random() * 2 * pause)
+    return counts, wrong
+
+
+def piece(server: Server, state: dict[str, Any], minutes: float, pause: float) -> list[str]:
+    """Send rounds for some minutes; return what was wrong and add the figures to the state."""
+    process = psutil.Process(server.process.pid)
+    requests = Requests(server)
+    wrong: list[str] = []
+    samples: list[Sample] = []
+    counts: Counter[str] = Counter()
+    start = time.monotonic()
+    warm_up(requests)
+    while time.monotonic() - start < 60 * minutes and server.process.poll() is None:
+        sent, bad = one_round(requests, state["seed"], pause)
+        counts += sent
+        wrong += bad
+        if server.process.poll() is None:
+            samples.append(sample(process))
+            print(f"  {time.monotonic() - start:.0f} s: {samples[-1]}", flush=True)
     if server.process.poll() is not None:
         wrong.append("the server is gone")
     growth = grown(samples)
     if growth:
         wrong.append(growth)
-    columns = list(zip(*samples, strict=True))
-    spread = [
-        [round(c[0]), round(statistics.median(c)), round(c[-1]), round(max(c))] for c in columns
-    ]
     state["pieces"].append(
         {
             "seconds": round(time.monotonic() - start),
             "requests": sum(counts.values()),
             "kinds": dict(counts),
-            "memory, threads, files: first, median, last, most": spread,
+            "after each round: MiB, threads, files": samples,
             "wrong": wrong,
         }
     )
     return wrong
 
 
+def described(piece: dict[str, Any]) -> str:
+    """Return a piece's figures as a row of a Markdown table."""
+    samples = piece["after each round: MiB, threads, files"]
+    memory = [s[0] for s in samples[WARM_ROUNDS:]]
+    cells = [f"{piece['seconds'] / 60:.0f}", str(piece["requests"]), str(len(samples))]
+    if len(memory) >= FEWEST_ROUNDS:
+        half = len(memory) // 2
+        rise, interval = slope(memory)
+        cells += [f"{min(memory):.0f} to {max(memory):.0f}", f"{rise:+.2f} ± {interval:.2f}"]
+        cells += [f"{max(memory[:half]):.0f}, {max(memory[half:]):.0f}"]
+    else:
+        cells += ["too few", "", ""]
+    for column in (1, 2):
+        seen = [s[column] for s in samples] or [0]
+        cells.append(f"{min(seen)} to {max(seen)}")
+    return f"| {' | '.join([*cells, '; '.join(piece['wrong']) or 'nothing'])} |"
+
+
+def tell(pieces: list[dict[str, Any]]) -> None:
+    """Print pieces as a Markdown table, and their sum."""
+    print(
+        "| minutes | requests | rounds | MiB after a round | slope, MiB a round "
+        "| highest of either half | threads | files | wrong |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for one in pieces:
+        print(described(one))
+    print(
+        f"\nin all: {sum(p['requests'] for p in pieces)} requests in "
+        f"{sum(p['seconds'] for p in pieces) / 60:.0f} minutes, {len(pieces)} pieces, "
+        f"{sum(len(p['wrong']) for p in pieces)} wrong"
+    )
+
+
 def main() -> int:
     """Run one piece and tell the sum."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--source", type=Path, required=True, help="the patched source")
-    parser.add_argument("--server", type=Path, required=True, help="of the unpacked bundle")
-    parser.add_argument("--state", type=Path, required=True, help="what was done so far")
+    parser.add_argument("--source", type=Path, help="the patched source")
+    parser.add_argument("--server", type=Path, help="of the unpacked bundle")
+    parser.add_argument("--state", type=Path, help="what was done so far")
+    parser.add_argument("--sum", type=Path, nargs="+", help="only tell what these states have")
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.3, help="mean seconds between requests")
     options = parser.parse_args()
-    state: dict[str, Any] = {"seed": options.seed, "requests": 0, "pieces": []}
+    if options.sum:
+        states = [json.loads(path.read_text(encoding="utf-8")) for path in options.sum]
+        tell([piece for state in states for piece in state["pieces"]])
+        return 0
+    if not (options.source and options.server and options.state):
+        parser.error("--source, --server and --state, or --sum")
+    state: dict[str, Any] = {"seed": options.seed, "pieces": []}
     if options.state.exists():
         state = json.loads(options.state.read_text(encoding="utf-8"))
     template = (options.source / "models" / "templates" / XML).read_text(encoding="utf-8")
@@ -313,17 +394,7 @@ def main() -> int:
     ):
         wrong = piece(server, state, options.minutes, options.pause)
     options.state.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-    pieces = state["pieces"]
-    last = pieces[-1]
-    figures = last["memory, threads, files: first, median, last, most"]
-    print(f"this piece: {last['requests']} requests in {last['seconds']} s, {len(wrong)} wrong")
-    for name, (first, median, end, most) in zip(("MiB", "threads", "files"), figures, strict=True):
-        print(f"  {name}: first {first}, median {median}, last {end}, most {most}")
-    print(
-        f"in all: {sum(p['requests'] for p in pieces)} requests in "
-        f"{sum(p['seconds'] for p in pieces) / 60:.0f} minutes, {len(pieces)} pieces, "
-        f"{sum(len(p['wrong']) for p in pieces)} wrong"
-    )
+    tell(state["pieces"])
     return 1 if wrong else 0
 
 

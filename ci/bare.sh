@@ -7,7 +7,11 @@
 #   ci/bare.sh [FOLDER]      PYTHON=python3.13 ci/bare.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=${1:-$(mktemp -d)}
+folder=${1:-}
+if [ -z "$folder" ]; then # a folder that was named is kept
+  folder=$(mktemp -d)
+  trap 'chmod -R u+rwX "$folder"; rm -rf "$folder"' EXIT
+fi
 python=$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)') # not a version manager's script
 here=$PWD
 mkdir -p "$folder/bin"

@@ -271,8 +271,8 @@ def _batch(name: str, inputs: list[bytes], pipe: int) -> None:
     signal.signal(signal.SIGPROF, too_long)
     row = Row(name)
     reader = READERS[name]
-    with contextlib.suppress(BaseException):
-        reader(b"", Path(tempfile.mkdtemp()))  # imports count for nobody
+    with contextlib.suppress(BaseException), tempfile.TemporaryDirectory() as folder:
+        reader(b"", Path(folder))  # imports count for nobody
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 4 * MEMORY, used + 4 * MEMORY))

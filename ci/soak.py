@@ -348,6 +348,9 @@ def main() -> int:
     random.Random(state["seed"]).shuffle(todo)
     end = time.monotonic() + 60 * (args.minutes or 1e6)
     folder = Path(tempfile.mkdtemp(prefix="qbuild-soak-"))
+    # What killed builds leave in the folder for temporary files goes away with this one.
+    (folder / "tmp").mkdir()
+    os.environ["TMPDIR"] = str(folder / "tmp")
     try:
         soak = Soak(folder, args.toolchain)
         soak.counts.update(state["counts"])

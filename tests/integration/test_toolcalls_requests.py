@@ -233,6 +233,83 @@ def test_large_schemas(server: Server) -> None:
     assert cpu_seconds(server) - start < 20
 
 
+def chain(length: int, per_object: int = 1000) -> dict[str, Any]:
+    """Return a schema of a property whose type leads through that many ``$ref``s to an integer."""
+    groups: dict[str, dict[str, Any]] = {}
+    for n in range(length + 1):
+        following = {"$ref": f"#/$defs/d{(n + 1) // per_object}/t{n + 1}"}
+        group = groups.setdefault(f"d{n // per_object}", {})
+        group[f"t{n}"] = following if n < length else {"type": "integer"}
+    first = {"$ref": "#/$defs/d0/t0"}
+    return {"type": "object", "properties": {"n": first}, "$defs": groups}
+
+
+MANY_OBJECTS: dict[str, Any] = {
+    f"o{m}": {"properties": {f"p{n}": {} for n in range(1000)}} for m in range(5)
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        (chain(20_000), "more than 8192 values"),
+        (chain(20_000, 10_000), "more than 2048 members"),
+        (chain(3000), "nested deeper than 1024"),
+        ({"type": "object", "properties": {"a": {"enum": list(range(9000))}}}, "8192 values"),
+        ({"type": "object", "properties": {"a": {"default": [0] * 9000}}}, "8192 values"),
+        ({"type": "object", "properties": MANY_OBJECTS}, "more than 4096 objects"),
+    ],
+    ids=["chain", "members", "deep chain", "enum", "default", "objects"],
+)
+def test_schemas_beyond_the_bounds(server: Server, schema: dict[str, Any], what: str) -> None:
+    """Whatever costs much is refused, and no chain of types ends the server."""
+    status, text = post(server, CHAT, ask(tools=tool(schema)))
+    assert (status, what in text) == (400, True), text[:300]
+    assert post(server, CHAT, ask())[0] == 200
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        chain(1000),
+        {"type": "object", "properties": {"a": {"enum": [f"value {n}" for n in range(5000)]}}},
+        {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(500)}},
+    ],
+    ids=["chain", "enum", "properties"],
+)
+def test_schemas_within_the_bounds(server: Server, schema: dict[str, Any]) -> None:
+    """What people may send is taken; a prompt can be too long for the context."""
+    status, text = post(server, CHAT, ask(tools=tool(schema)))
+    assert status == 200 or "exceed" in text, text[:300]
+
+
+def test_types_behind_references(server_bin: Path, templates: Path, tmp_path: Path) -> None:
+    """The type of a value is found through references, whatever comes first, and several share."""
+    says = (
+        "<tool_call>\n<function=t>\n<parameter=n>\n12\n</parameter>\n<parameter=s>\n12\n"
+        "</parameter>\n<parameter=m>\n12\n</parameter>\n</function>\n</tool_call>"
+    )
+    definitions = {
+        "z": {"$ref": "#/$defs/y"},
+        "y": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/x"}]},
+        "x": {"type": "integer"},
+        "text": {"allOf": [{"$ref": "#/$defs/word"}]},
+        "word": {"type": "string"},
+    }
+    properties = {"n": "z", "s": "text", "m": "y"}
+    schema = {
+        "type": "object",
+        "properties": {name: {"$ref": f"#/$defs/{to}"} for name, to in properties.items()},
+        "$defs": definitions,
+    }
+    text = (templates / XML).read_text(encoding="utf-8")
+    with serving(server_bin, tmp_path, says, text) as running:
+        status, answer = post(running, CHAT, ask(tools=tool(schema), max_tokens=300))
+    assert status == 200
+    call = json.loads(answer)["choices"][0]["message"]["tool_calls"][0]["function"]
+    assert json.loads(call["arguments"]) == {"n": 12, "s": "12", "m": 12}
+
+
 def test_internal_fields(server: Server) -> None:
     """A client cannot set how its answer is read."""
     config = json.dumps({"format": "mtp", "tools": [cycles(12)]})

@@ -73,10 +73,34 @@ def test_cublas_is_only_looked_for_beside_the_backend() -> None:
     assert "dlopen((own_folder() + name).c_str()" in text
 
 
+def _fix(name: str) -> str:
+    return (resources.patches_dir() / "cuda-fixes" / name).read_text(encoding="utf-8")
+
+
+def test_every_maker_of_q8_1_blocks_sums_the_quants() -> None:
+    """Two kernels and a device function make them; none may sum what was not rounded yet."""
+    text = _fix("0002-partial-sums-are-those-of-the-quants.patch")
+    removed = [line for line in text.splitlines() if line.startswith("-  ")]
+    added = [line for line in text.splitlines() if line.startswith("+  ")]
+    assert sum("sum" in line and "x" in line for line in removed) >= 3
+    assert len([line for line in added if re.search(r"sum += d \* ", line)]) == 3
+    assert not [line for line in added if re.search(r"sum\S* \+?= .*(xi|vals)", line)]
+
+
+def test_what_is_fused_is_asked_for_first() -> None:
+    chain = _fix("0003-a-chain-ends-where-its-type-changes.patch")
+    assert "(cgraph->nodes[i + n_fuse]->type != cgraph->nodes[i + n_fuse + 1]->type) {" in chain
+    routing = _fix("0004-routing-is-not-looked-for-behind-the-graph.patch")
+    added = [line for line in routing.splitlines() if line.startswith("+  ")]
+    assert len(added) == 4
+    assert all(re.search(r"node_idx (< n_nodes &&|>= n_nodes \|\|)", line) for line in added)
+    mask = _fix("0005-attention-without-a-mask-divides-by-nothing.patch")
+    assert "+    const half * maskh  = mask ? (const half *) (mask + nb33*(sequence % ne33)" in mask
+
+
 def test_flash_attention_stores_quants_of_its_own_lanes_only() -> None:
     """Lanes 16 to 31 must not write where lanes 0 and 8 put the scales (head size 64)."""
-    (patch,) = (resources.patches_dir() / "cuda-fixes").glob("*.patch")
-    text = patch.read_text(encoding="utf-8")
+    text = _fix("0001-flash-attention-writes-no-quants-over-its-scales.patch")
     assert "-    yq32[threadIdx.x] = q32;\n" in text
     added = [line[1:] for line in text.splitlines() if line.startswith("+ ")]
     assert added[0] == "    if (ni == WARP_SIZE || threadIdx.x < ni) {"

@@ -31,6 +31,16 @@ def test_a_difference_within_the_margin_is_none() -> None:
     assert compare(cpu, gpu).problem == ""
 
 
+@pytest.mark.parametrize(("margin", "right"), [(0.19, True), (0.21, False)])
+def test_both_numbers_of_a_margin_may_be_off_by_the_error(margin: float, right: bool) -> None:
+    """The first 0.1 lower, the second 0.1 higher: a margin of nearly 0.2 is gone."""
+    cpu = [token(9, t9=-0.1, t8=-9.0), token(1, t1=-0.7, t2=-0.7 - margin)]
+    gpu = [token(9, t9=-0.2, t8=-9.0), token(2, t1=-0.8, t2=-0.6 - margin)]
+    found = compare(cpu, gpu)
+    assert found.bound == pytest.approx(0.2)
+    assert (found.problem == "") == right
+
+
 def test_a_difference_beyond_the_margin_is_a_fault() -> None:
     cpu = [token(9, t9=0.0, t8=-9.0), token(1, t1=-0.1, t2=-3.0)]
     gpu = [token(9, t9=0.0, t8=-9.2), token(2, t1=-2.0, t2=-0.1)]

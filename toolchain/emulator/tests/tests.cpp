@@ -1,49 +1,8 @@
 // The graphs. Beside each group: what in ggml-cuda has to see it for the kernel that it is there for.
 
-#include "graphs.h"
+#include "tests.h"
 
 #include <cmath>
-#include <utility>
-
-using tests = std::vector<test>;
-
-static std::string text(ggml_type type) {
-    return ggml_type_name(type);
-}
-
-static std::string text(int64_t number) {
-    return std::to_string(number);
-}
-
-static std::string text(const char * word) {
-    return word;
-}
-
-// NAME(key=value,…)
-template <typename... Pairs> static std::string named(const char * operation, const Pairs &... pairs) {
-    std::string made;
-    ((made += (made.empty() ? "" : ",") + std::string(pairs.first) + "=" + text(pairs.second)), ...);
-    return std::string(operation) + "(" + made + ")";
-}
-
-template <typename T> static std::pair<const char *, T> is(const char * key, T value) {
-    return { key, value };
-}
-
-static const ggml_type QUANTS[] = {
-    GGML_TYPE_Q1_0, GGML_TYPE_Q2_0, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
-    GGML_TYPE_Q8_0, GGML_TYPE_Q2_K, GGML_TYPE_Q3_K, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K,
-    GGML_TYPE_IQ1_S, GGML_TYPE_IQ1_M, GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ2_XS, GGML_TYPE_IQ2_S,
-    GGML_TYPE_IQ3_XXS, GGML_TYPE_IQ3_S, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4, GGML_TYPE_NVFP4,
-};
-static const ggml_type FLOATS[] = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16 };
-
-constexpr double PRODUCTS = 5e-4; // what test-backend-ops allows where activations are quantised
-
-// Rounding of one element, squared: what a result in this type may be off by.
-static double rounding(ggml_type type) {
-    return type == GGML_TYPE_BF16 ? 1e-4 : type == GGML_TYPE_F16 ? 1e-6 : 1e-7;
-}
 
 // --- binbcast.cu: chains, and grids that are too large for their second and third dimension -------
 
@@ -57,21 +16,14 @@ static const pair_of_types BROADCASTS[] = {
     { GGML_TYPE_BF16, GGML_TYPE_BF16, GGML_TYPE_BF16 }, { GGML_TYPE_BF16, GGML_TYPE_F32, GGML_TYPE_BF16 },
 };
 
-constexpr int64_t MANY = 7 * 599178; // planes: more than 64 * 65535, which is what a grid can number
-
-// Every second element: a tensor that cannot be seen as one long row.
-static ggml_tensor * with_gaps(graph & g, ggml_type type, int64_t planes) {
-    ggml_tensor * whole = g.input(type, { 2, 1, planes }, POSITIVE);
-    return ggml_view_3d(g.ctx, whole, 1, 1, planes, whole->nb[1], whole->nb[2], 0);
-}
-
 static ggml_tensor * apply(graph & g, ggml_op op, ggml_tensor * a, ggml_tensor * b, ggml_type result) {
     switch (op) {
         case GGML_OP_ADD:
             return a->type == result || g.plain ? ggml_add(g.ctx, a, b) : ggml_add_cast(g.ctx, a, b, result);
-        case GGML_OP_SUB: return ggml_sub(g.ctx, a, b);
-        case GGML_OP_MUL: return ggml_mul(g.ctx, a, b);
-        default:          return ggml_div(g.ctx, a, b);
+        // ggml has no product, difference or quotient of two types: those are by hand.
+        case GGML_OP_SUB: return retyped(ggml_sub(g.ctx, a, b), result);
+        case GGML_OP_MUL: return retyped(ggml_mul(g.ctx, a, b), result);
+        default:          return retyped(ggml_div(g.ctx, a, b), result);
     }
 }
 
@@ -91,19 +43,24 @@ static test chain(ggml_op op, const pair_of_types & types, int length, bool many
 
 static void broadcasts(tests & add) {
     for (const pair_of_types & types : BROADCASTS) {
-        const bool cast = types.a != types.result; // ggml has no product, difference or quotient of two types
         for (bool many : { false, true }) {
             for (int length = 1; length <= 8; length++) {
                 add.push_back(chain(GGML_OP_ADD, types, length, many));
-                if (!cast) {
-                    add.push_back(chain(GGML_OP_MUL, types, length, many));
-                }
+                add.push_back(chain(GGML_OP_MUL, types, length, many));
             }
-            if (!cast) {
-                add.push_back(chain(GGML_OP_SUB, types, 1, many));
-                add.push_back(chain(GGML_OP_DIV, types, 1, many));
-            }
+            add.push_back(chain(GGML_OP_SUB, types, 1, many));
+            add.push_back(chain(GGML_OP_DIV, types, 1, many));
         }
+    }
+    for (int length : { 2, 4 }) { // the last result of another type: series cuda-fixes
+        add.push_back({ named("CHAIN_CAST", is("n", int64_t(length))), [=](graph & g) {
+            ggml_tensor * at = g.input(GGML_TYPE_F16, { 48, 5, 3, 2 }, POSITIVE);
+            for (int i = 0; i < length; i++) {
+                ggml_tensor * next = g.input(GGML_TYPE_F32, { 48, 1, 3, 1 }, POSITIVE);
+                at = i + 1 < length ? ggml_add(g.ctx, at, next) : ggml_add_cast(g.ctx, at, next, GGML_TYPE_F32);
+            }
+            g.result(at);
+        }, rounding(GGML_TYPE_F16) });
     }
     for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16 }) {
         add.push_back({ named("REPEAT", is("type", type), is("many", int64_t(1))), [=](graph & g) {
@@ -253,7 +210,7 @@ static void products(tests & add) {
 
 // --- softmax.cu, topk-moe.cu, rope.cu, norm.cu ------------------------------------------------------
 
-static test routed(int64_t count, bool bias) {
+static test routed(int64_t count, bool bias, bool scaled) {
     const int64_t used = count < 4 ? 1 : 2, tokens = 5;
     const auto    build = [=](graph & g) {
         ggml_tensor * chances = ggml_soft_max(g.ctx, g.input(GGML_TYPE_F32, { count, tokens }, { fill::UNIFORM, -4, 4 }));
@@ -263,11 +220,14 @@ static test routed(int64_t count, bool bias) {
         weights = ggml_reshape_2d(g.ctx, weights, used, tokens);
         ggml_tensor * sum = ggml_clamp(g.ctx, ggml_sum_rows(g.ctx, weights), 6.1e-5f, INFINITY);
         weights = ggml_reshape_3d(g.ctx, ggml_div(g.ctx, weights, sum), 1, used, tokens);
-        // Without a node behind the weights the pin's ggml_cuda_topk_moe_fusion reads behind the graph.
-        g.result(ggml_scale(g.ctx, weights, 2.5f));
-        g.result(ggml_cont(g.ctx, chosen));
+        if (scaled) {
+            g.result(ggml_scale(g.ctx, weights, 2.5f));
+            g.result(ggml_cont(g.ctx, chosen));
+        } else {
+            g.result(weights); // the graph's last node: series cuda-fixes
+        }
     };
-    return { named("ROUTED", is("experts", count), is("bias", int64_t(bias))), build, 1e-6 };
+    return { named("ROUTED", is("experts", count), is("bias", int64_t(bias)), is("scaled", int64_t(scaled))), build, 1e-6 };
 }
 
 static test turned(ggml_type type, int mode, const char * name, int64_t size, bool normed) {
@@ -291,9 +251,10 @@ static test turned(ggml_type type, int mode, const char * name, int64_t size, bo
 static void attention(tests & add) {
     for (int64_t count : { 1, 2, 4, 8, 16, 32, 64, 128, 256, 288, 512, 576 }) {
         for (bool bias : { false, true }) {
-            add.push_back(routed(count, bias));
+            add.push_back(routed(count, bias, true));
         }
     }
+    add.push_back(routed(8, false, false));
     for (int64_t width : { 32, 64, 128, 256, 512, 1024, 2048, 4096, 100 }) {
         for (ggml_type mask : { GGML_TYPE_F32, GGML_TYPE_F16 }) {
             add.push_back({ named("SOFT_MAX", is("n", width), is("mask", mask)), [=](graph & g) {
@@ -322,6 +283,23 @@ static void attention(tests & add) {
         add.push_back({ named("RMS_NORM_SCALE", is("n", width)), [=](graph & g) {
             g.result(ggml_scale(g.ctx, ggml_rms_norm(g.ctx, g.input(GGML_TYPE_F32, { width, 3 }), 1e-6f), 0.5f));
         } });
+    }
+    for (int64_t size : { 64, 128, 256 }) { // a pair of types that no kernel was compiled for: both become F16
+        for (float cap : { 0.0f, 10.0f }) {
+            if (cap == 0.0f || size != 64) {
+                add.push_back({ named("ATTENTION", is("type", GGML_TYPE_Q4_0), is("with", GGML_TYPE_Q8_0), is("n", size), is("tokens", int64_t(2)),
+                                      is("cap", int64_t(cap))), [=](graph & g) {
+                    g.result(ggml_flash_attn_ext(g.ctx, g.input(GGML_TYPE_F32, { size, 2, 2 }), g.input(GGML_TYPE_Q4_0, { size, 256, 2 }),
+                        g.input(GGML_TYPE_Q8_0, { size, 256, 2 }), g.input(GGML_TYPE_F16, { 256, 2 }), 0.125f, 0.0f, cap));
+                }, PRODUCTS });
+            }
+        }
+    }
+    for (ggml_type type : { GGML_TYPE_F16, GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 }) { // as encoders of pictures: series cuda-fixes
+        add.push_back({ named("ATTENTION", is("type", type), is("n", int64_t(64)), is("mask", int64_t(0))), [=](graph & g) {
+            g.result(ggml_flash_attn_ext(g.ctx, g.input(GGML_TYPE_F32, { 64, 1, 2 }), g.input(type, { 64, 256, 2 }),
+                g.input(type, { 64, 256, 2 }), nullptr, 0.125f, 0.0f, 0.0f));
+        }, PRODUCTS });
     }
     for (ggml_type type : { GGML_TYPE_Q8_0, GGML_TYPE_F16 }) { // the mask is looked through for several sequences alone
         for (int64_t tokens : { 1, 2 }) {
@@ -454,6 +432,7 @@ static void others(tests & add) {
 std::vector<test> all_tests() {
     tests made;
     broadcasts(made);
+    by_hand(made);
     gates(made);
     experts(made);
     conversions(made);

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qbuild import process
 from qbuild.cli.common import add_recipe, make_plan, print_json, refuse_unfit, store
 from qbuild.console import Reporter
 from qbuild.errors import ReproduceError, UsageError
@@ -172,12 +172,12 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     }
     before = os.umask(how.umask)
     try:
-        done = subprocess.run(command, env=env, check=False, stdout=sys.stderr)
+        status = process.run_another(command, env=env, out=sys.stderr)
     finally:
         os.umask(before)
-    if done.returncode != 0:
+    if status != 0:
         raise ReproduceError(
-            f"one of the two builds failed with exit code {done.returncode}",
+            f"one of the two builds failed with exit code {status}",
             where=str(folder),
             fix="its message stands above",
         )

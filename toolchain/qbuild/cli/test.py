@@ -85,6 +85,12 @@ def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
         "once more for it, and run several times slower)",
     )
     emulated.add_argument(
+        "--count",
+        metavar="UNITS",
+        help="count instructions and sectors of device memory in the kernels of these units of "
+        "ggml-cuda, e.g. mmvq,mmq-q,matrix with --ops MUL_MAT; an estimate",
+    )
+    emulated.add_argument(
         "--shuffle",
         type=int,
         metavar="SEED",

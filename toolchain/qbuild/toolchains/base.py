@@ -161,6 +161,9 @@ class WorkTree:
 
 TUNE = "QBUILD_TUNE"
 """Cache entry: what clang may take for fast where ggml's code may use AVX-512."""
+UNITE, APART, COLD = "QBUILD_UNITE", "QBUILD_APART", "QBUILD_COLD"
+"""Cache entries: targets whose files are compiled in groups, files that stay alone, files that run
+once; see :data:`qbuild.steps.cmake.PLAIN_FOLDERS`."""
 
 
 class Toolchain(ABC):

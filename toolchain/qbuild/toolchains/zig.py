@@ -27,7 +27,10 @@ from qbuild.errors import ToolchainError
 from qbuild.recipe.lock import WheelPin
 from qbuild.recipe.model import CmakeValue, Recipe
 from qbuild.toolchains.base import (
+    APART,
+    COLD,
     TUNE,
+    UNITE,
     Layout,
     Place,
     Prepared,
@@ -60,6 +63,31 @@ SSSE3 needed it. On a Zen 4 answers of Q4_K models came a fifth faster, of Q6_K 
 percent; AVX2 code gained nothing (docs/benchmarks.md, the race). ``-mtune`` will not do: zig 0.17
 takes it for ``-mcpu`` and uses instructions that the level lacks.
 """
+
+GROUPS = {
+    "llama": 10,
+    "llama-common": 10,
+    "mtmd": 16,
+    "server-context": 5,
+    "llama-server-impl": 4,
+    "llama-cli-impl": 8,
+}
+"""llama.cpp's targets whose files are compiled in groups, and how many make one.
+
+Half of what clang did was to read the same headers again (docs/benchmarks.md). Not ggml's: its
+kernels' files are large, and some are compiled with options of their own. A group is small enough
+for 16 compilers to have something to do, and takes no more memory than ``common/arg.cpp`` alone.
+"""
+
+ALONE = (
+    "common/json.cpp",  # specialises a template that others use before
+    "src/llama-kv-cache-dsv4.cpp",  # names a function as llama-memory's file does
+    "tools/mtmd/mtmd-helper.cpp",  # refuse mtmd's own headers
+    "tools/mtmd/mtmd-helper-gen.cpp",
+)
+
+RUN_ONCE = ("common/arg.cpp",)
+"""A single function with all command-line options: inlining took two thirds of its time."""
 
 
 def target_triple(recipe: Recipe) -> str:
@@ -112,8 +140,13 @@ class Zig(Toolchain):
         }
 
     def cache_entries(self) -> Mapping[str, CmakeValue]:
-        """Return what clang may take for fast in AVX-512 code, where some is made."""
-        return {TUNE: ";".join(FAST)} if self.recipe.avx512 else {}
+        """Return how files are grouped, and what is fast in AVX-512 code, where some is made."""
+        entries = {
+            UNITE: ";".join(f"{target}={count}" for target, count in GROUPS.items()),
+            APART: ";".join(ALONE),
+            COLD: ";".join(RUN_ONCE),
+        }
+        return entries | ({TUNE: ";".join(FAST)} if self.recipe.avx512 else {})
 
     def layout(self, place: Place) -> Layout:
         """Return the wrappers, which carry target and path maps, and the toolchain file."""

@@ -1,9 +1,10 @@
 """Compares what a server says on two backends: tokens, and how far its numbers are apart.
 
 CPU and GPU round differently, so equal text cannot be asked for everywhere. It is asked for
-wherever the CPU's margin between its first and its second choice is larger than the measured
-difference. Of a token that it took from a draft the server tells no second choice and no
-probability: such a token can be compared, but it measures nothing.
+wherever the CPU's margin between its first and its second choice is larger than twice the measured
+difference: a margin lies between two numbers, and each may be off by as much, one up and one down.
+Of a token that it took from a draft the server tells no second choice and no probability: such a
+token can be compared, but it measures nothing.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ class Compared:
     margin: float | None
 
     @property
+    def bound(self) -> float:
+        """A margin up to which the two backends' rounding may decide, as log-probability."""
+        return max(2 * self.error, NEAR)
+
+    @property
     def problem(self) -> str:
         """What is wrong, or ""."""
         if math.isnan(self.error):
@@ -81,7 +87,7 @@ class Compared:
             return ""
         if self.margin is None:
             return f"token {self.equal + 1} differs, and the CPU's second choice there is not known"
-        if self.margin > max(self.error, NEAR):
+        if self.margin > self.bound:
             return (
                 f"token {self.equal + 1} differs though the CPU prefers its own by "
                 f"{self.margin:.3f}; log-probabilities before it differ by {self.error:.3g} at most"

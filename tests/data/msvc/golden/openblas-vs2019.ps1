@@ -152,10 +152,41 @@ function(qbuild_tune target)
   endif()
 endfunction()
 
+# Many small files that read the same large headers are compiled as one: QBUILD_UNITE holds
+# `target=files in a unit`. Those of QBUILD_APART stay alone, as they name things that others name
+# as well; those of QBUILD_COLD run once, when a program starts, and are not worth what inlining
+# costs there.
+function(qbuild_unite target)
+  get_target_property(folder "${target}" SOURCE_DIR)
+  get_target_property(sources "${target}" SOURCES)
+  foreach(entry IN LISTS QBUILD_UNITE)
+    if(NOT entry MATCHES "^(.+)=([0-9]+)$" OR NOT CMAKE_MATCH_1 STREQUAL target)
+      continue()
+    endif()
+    set_target_properties("${target}" PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${CMAKE_MATCH_2})
+    foreach(source IN LISTS sources)
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}" NORMALIZE)
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${CMAKE_SOURCE_DIR}" OUTPUT_VARIABLE name)
+      set(apart OFF)
+      if(name IN_LIST QBUILD_APART)
+        set(apart ON)
+      endif()
+      set_source_files_properties("${source}" TARGET_DIRECTORY "${target}" PROPERTIES
+        SKIP_UNITY_BUILD_INCLUSION ${apart})
+      if(name IN_LIST QBUILD_COLD)
+        set_source_files_properties("${source}" TARGET_DIRECTORY "${target}" PROPERTIES
+          COMPILE_OPTIONS "-mllvm;-inline-threshold=20")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
+
 function(qbuild_plain_folders folder)
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)
     qbuild_tune("${target}")
+    qbuild_unite("${target}")
     foreach(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES)
       get_target_property(value "${target}" ${property})
       if(value)

@@ -174,10 +174,41 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.  endif^(^)
 >>"plain-folders.cmake" echo.endfunction^(^)
 >>"plain-folders.cmake" echo.
+>>"plain-folders.cmake" echo.# Many small files that read the same large headers are compiled as one: QBUILD_UNITE holds
+>>"plain-folders.cmake" echo.# `target=files in a unit`. Those of QBUILD_APART stay alone, as they name things that others name
+>>"plain-folders.cmake" echo.# as well; those of QBUILD_COLD run once, when a program starts, and are not worth what inlining
+>>"plain-folders.cmake" echo.# costs there.
+>>"plain-folders.cmake" echo.function^(qbuild_unite target^)
+>>"plain-folders.cmake" echo.  get_target_property(folder "${target}" SOURCE_DIR)
+>>"plain-folders.cmake" echo.  get_target_property(sources "${target}" SOURCES)
+>>"plain-folders.cmake" echo.  foreach^(entry IN LISTS QBUILD_UNITE^)
+>>"plain-folders.cmake" echo.    if(NOT entry MATCHES "^(.+)=([0-9]+)$" OR NOT CMAKE_MATCH_1 STREQUAL target)
+>>"plain-folders.cmake" echo.      continue^(^)
+>>"plain-folders.cmake" echo.    endif^(^)
+>>"plain-folders.cmake" echo.    set_target_properties("${target}" PROPERTIES
+>>"plain-folders.cmake" echo.      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${CMAKE_MATCH_2}^)
+>>"plain-folders.cmake" echo.    foreach^(source IN LISTS sources^)
+>>"plain-folders.cmake" echo.      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}" NORMALIZE)
+>>"plain-folders.cmake" echo.      cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${CMAKE_SOURCE_DIR}" OUTPUT_VARIABLE name)
+>>"plain-folders.cmake" echo.      set^(apart OFF^)
+>>"plain-folders.cmake" echo.      if^(name IN_LIST QBUILD_APART^)
+>>"plain-folders.cmake" echo.        set^(apart ON^)
+>>"plain-folders.cmake" echo.      endif^(^)
+>>"plain-folders.cmake" echo.      set_source_files_properties("${source}" TARGET_DIRECTORY "${target}" PROPERTIES
+>>"plain-folders.cmake" echo.        SKIP_UNITY_BUILD_INCLUSION ${apart}^)
+>>"plain-folders.cmake" echo.      if^(name IN_LIST QBUILD_COLD^)
+>>"plain-folders.cmake" echo.        set_source_files_properties("${source}" TARGET_DIRECTORY "${target}" PROPERTIES
+>>"plain-folders.cmake" echo.          COMPILE_OPTIONS "-mllvm;-inline-threshold=20")
+>>"plain-folders.cmake" echo.      endif^(^)
+>>"plain-folders.cmake" echo.    endforeach^(^)
+>>"plain-folders.cmake" echo.  endforeach^(^)
+>>"plain-folders.cmake" echo.endfunction^(^)
+>>"plain-folders.cmake" echo.
 >>"plain-folders.cmake" echo.function^(qbuild_plain_folders folder^)
 >>"plain-folders.cmake" echo.  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
 >>"plain-folders.cmake" echo.  foreach^(target IN LISTS targets^)
 >>"plain-folders.cmake" echo.    qbuild_tune("${target}")
+>>"plain-folders.cmake" echo.    qbuild_unite("${target}")
 >>"plain-folders.cmake" echo.    foreach^(property IN ITEMS INCLUDE_DIRECTORIES INTERFACE_INCLUDE_DIRECTORIES^)
 >>"plain-folders.cmake" echo.      get_target_property(value "${target}" ${property})
 >>"plain-folders.cmake" echo.      if^(value^)
