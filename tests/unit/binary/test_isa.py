@@ -129,6 +129,25 @@ def test_what_a_jump_table_leads_to_is_code() -> None:
     assert found.text.startswith("vaddps ymm")
 
 
+def test_a_table_outside_of_the_function_cuts_no_instruction_in_two() -> None:
+    """Where it ends nobody says: the next function's table stands behind it.
+
+    Seen in a real libllama.so: `fisttp` was read in the middle of `call`, and a good zip refused.
+    """
+    head = bytes.fromhex("488d0d 11000000 48630481 4801c8 ffe0".replace(" ", ""))
+    call = bytes.fromhex("e8eddf0e00")  # two bytes on it reads `fisttp word ptr [rsi]`, SSE3
+    function = head + call + RET
+    table = struct.pack("<3i", 16 - 24, 18 - 24, 0x7FFFFFFF)  # ours, another's, nobody's
+    code = function + b"\xcc" * 2 + table
+    assert not report(code, "x86-64", functions=[(0, len(function))]).findings
+    # What only a table reaches is read all the same.
+    case = bytes.fromhex("c5f458c2")  # vaddps ymm
+    function = head + case + RET
+    code = function + b"\xcc" * 3 + struct.pack("<2i", 16 - 24, 0x7FFFFFFF)
+    (found,) = report(code, "x86-64-v2", functions=[(0, len(function))]).findings
+    assert found.text.startswith("vaddps ymm")
+
+
 def test_third_party_dispatchers_are_named_one_by_one() -> None:
     assert "CPUID" in dispatcher_reason("libscipy_openblas64_.dll")
     assert "CPUID" in dispatcher_reason("CUBLASLT64_12.DLL")

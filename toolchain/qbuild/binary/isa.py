@@ -372,25 +372,30 @@ class _Function:
         return True
 
     def _table(self, address: int) -> list[int]:
-        """Return the code addresses in a jump table of 32-bit offsets from the table itself."""
+        """Return the code addresses in a jump table of 32-bit offsets from the table itself.
+
+        Only in one that stands among the function's code: it would be taken for instructions.
+        Where a table in another section ends nobody says, and what stands behind it, the next
+        function's table, leads into the middle of instructions; without it the code that only
+        the table reaches is read in its order, as what nothing reached is.
+        """
         section = next((s for s in self.image.sections if s.rva <= address < s.rva + s.size), None)
-        if section is None:
+        if section is None or not self.start <= address < self.end:
             return []
         offset = section.offset + address - section.rva
         limit = min(section.offset + section.size, offset + 4 * _TABLE_LIMIT)
         targets: list[int] = []
-        inside = self.start <= address < self.end
         while offset + 4 <= limit and self._entries_left > 0:
             self._entries_left -= 1
             (value,) = struct.unpack_from("<i", self.data, offset)
             target = address + value
             here = address + 4 * len(targets)
-            stop = inside and here - self.start < len(self._mark) and self._mark[here - self.start]
+            stop = here < self.end and self._mark[here - self.start]
             if not self.start <= target < self.end or stop:
                 break
             targets.append(target)
             offset += 4
-        if targets and inside:
+        if targets:
             self._mark_table(address - self.start, 4 * len(targets), targets)
         return targets
 
