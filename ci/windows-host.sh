@@ -2,10 +2,12 @@
 # qbuild on a Windows machine made of Wine and a real Windows CPython (tests/windows_host).
 #
 #   bash ci/windows-host.sh           what .ci/run runs: the verbs, files, children, odd folders
-#   bash ci/windows-host.sh fast      and the unit tests, by the Windows Python
-#   bash ci/windows-host.sh small     and the tests' small project, built from nothing, killed, resumed;
+#   bash ci/windows-host.sh fast      the unit tests, by the Windows Python, file by file
+#   bash ci/windows-host.sh small     the tests' small project, built from nothing, killed, resumed;
 #                                     the first time zig builds its C runtime in Wine: up to an hour
-#   bash ci/windows-host.sh objects   and files of llama.cpp, compiled on both hosts and compared
+#   bash ci/windows-host.sh objects   files of llama.cpp, compiled on both hosts and compared
+#
+# Words after these go to pytest: `bash ci/windows-host.sh fast -k test_sbom`.
 #
 # The machine lies in ~/.cache/qbuild-windows-host and is kept. It needs wine and mvn: without mvn
 # nothing is run and that is said, unless QBUILD_REQUIRE_TOOLS is set: then it is a failure.
@@ -22,4 +24,4 @@ case "${1:-quick}" in
   fast | small | objects) chosen="windows_host and $1" ;;
   *) echo "usage: bash ci/windows-host.sh [fast|small|objects]" >&2; exit 2 ;;
 esac
-exec python -m pytest -ra -m "$chosen" tests/integration/test_windows_host.py
+exec python -m pytest -ra -m "$chosen" "${@:2}" tests/integration/test_windows_host.py

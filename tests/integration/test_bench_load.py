@@ -71,6 +71,34 @@ def test_a_stream_is_read_to_its_end(tools: bool) -> None:
     assert 0 < reply.first <= reply.whole
 
 
+def test_the_longest_request_is_counted_by_the_servers_own_tokenizer() -> None:
+    seen = []
+
+    def spells(body: dict, write: Write) -> None:
+        seen.append(body)
+        if "messages" in body:
+            tools = json.dumps(body.get("tools", ""))
+            write(json.dumps({"prompt": body["messages"][0]["content"] + tools}).encode())
+        else:
+            write(json.dumps({"tokens": list(range(len(body["content"])))}).encode())
+
+    with server(spells) as port:
+        plain = load.room(port, tools=False, timeout=5)
+        tools = load.room(port, tools=True, timeout=5)
+    letters = [len(body["content"]) for body in seen if "content" in body]
+    assert letters[0] > 800  # a page of words
+    assert plain == letters[0] + 32 + 64
+    assert tools == letters[1] + 32 + 64 > plain + 100
+
+
+@pytest.mark.parametrize("answer", [good, lambda body, write: 404])
+def test_a_server_that_cannot_count_is_given_the_usual_room(
+    answer: Callable[[dict, Write], int | None],
+) -> None:
+    with server(answer) as port:
+        assert load.room(port, tools=False, timeout=5) == 0
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qbuild.emulator import counted
 from qbuild.store import Store
 from support.emulated import build
 
@@ -68,6 +69,24 @@ def test_a_fault_is_named(faults: Path, name: str, error: int, words: tuple[str,
     for word in words:
         assert word in ran.stderr
     assert bool(ran.stderr) == bool(words)
+
+
+def test_counters_say_what_kernels_do(store: Path, tmp_path: Path) -> None:
+    program = build([DATA / "counted.cu"], tmp_path, store=store, counts=True)
+    counts = tmp_path / "counts.tsv"
+    ran = run(program, QBUILD_EMULATOR_COUNTS=str(counts), QBUILD_EMULATOR_SHUFFLE="3")
+    assert ran.stdout == "error 0\n", ran.stderr
+    close_by, far_apart, dots = counted.read(counts)  # in the order of their first launch
+    assert (close_by.blocks, close_by.threads, close_by.instructions["fma"]) == (8, 512, 512)
+    assert close_by.memory == {
+        "shared_loads": 0, "shared_stores": 0, "loads": 512, "stores": 512,
+        "bytes_read": 2048, "bytes_written": 2048, "requests": 32, "sectors": 128,
+    }  # fmt: skip
+    assert close_by.used == 1.0
+    assert (far_apart.memory["requests"], far_apart.memory["sectors"]) == (2, 32 + 4)
+    assert dots.instructions["dp4a"] == dots.instructions["barrier"] == 64
+    assert (dots.memory["shared_stores"], dots.memory["shared_loads"]) == (64, 64)
+    assert (dots.memory["loads"], dots.memory["stores"]) == (128, 32)
 
 
 def test_uninitialised_shared_memory_is_not_a_number(faults: Path) -> None:

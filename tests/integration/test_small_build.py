@@ -60,6 +60,16 @@ def test_the_program_in_the_zip_prints_the_pinned_commit(
     assert small.zip_name.split("-")[1][1:] in said.stdout
 
 
+def test_a_test_of_the_projects_own_is_built_and_run(
+    small: SmallProject, new_store: Path, tmp_path: Path
+) -> None:
+    command = small.command(new_store, tmp_path / "dist")
+    command[command.index("build")] = "test"
+    done = run([*command, "--also", "test-parts"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "test-parts: Passed\n1 passed, 0 failed\n"
+
+
 def test_the_systems_compiler_builds_it_too(
     small_gcc: SmallProject, new_store: Path, tmp_path: Path
 ) -> None:

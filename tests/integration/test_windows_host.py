@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import random
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,12 +40,15 @@ WHOLE_BUILD_S = 3600
 
 
 @pytest.fixture(scope="session")
-def machine(user_store: Store) -> Machine:
-    """The machine, kept between runs."""
+def machine(user_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """The machine, kept between runs and awake during one."""
     root = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
     wheel = load_lock(resources.lockfile()).wheel("ziglang", "linux-x86_64")
     entry = fetch_wheel(wheel, user_store, Plain(), offline=False)
-    return windows.make(root / "qbuild-windows-host", entry.path / "files" / "ziglang" / "zig")
+    machine = windows.make(root / "qbuild-windows-host", entry.path / "files" / "ziglang" / "zig")
+    machine = dataclasses.replace(machine, byte_code=tmp_path_factory.mktemp("byte-code"))
+    with machine.awake():
+        yield machine
 
 
 def qbuild(machine: Machine, cwd: Path, *words: str, timeout: float = 600) -> str:
@@ -151,7 +156,7 @@ def test_held_files_are_waited_for_then_named(machine: Machine, tmp_path: Path) 
 def test_children_end_with_qbuild(machine: Machine, tmp_path: Path, how: str, said: str) -> None:
     done = machine.run(windows_path(SCRIPTS / "children.py"), how, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == said, done.stderr
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240  # by itself the grandchild would end after 300 s
     while _alive("qbuild-grandchild") and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not _alive("qbuild-grandchild")
@@ -178,10 +183,17 @@ def test_odd_folders_are_right_or_refused(machine: Machine, tmp_path: Path) -> N
     assert [row for row in rows if not row[1].startswith(("right", "refused"))] == []
 
 
+def _unit_tests() -> list[str]:
+    files = (windows.REPO / "tests" / "unit").rglob("test_*.py")
+    return sorted(path.relative_to(windows.REPO).as_posix() for path in files)
+
+
 @pytest.mark.fast
-def test_the_unit_tests_by_the_windows_python(machine: Machine) -> None:
+@pytest.mark.parametrize("file", _unit_tests())
+def test_the_unit_tests_by_the_windows_python(machine: Machine, tmp_path: Path, file: str) -> None:
     done = machine.run(
-        "-m", "pytest", "tests/unit", "-q", "-p", "no:cacheprovider", "--no-header", "-rfEs",
+        "-m", "pytest", file, "-q", "-p", "no:cacheprovider", "--no-header", "-rfEs",
+        "--basetemp", windows_path(tmp_path / "there"),
         cwd=windows.REPO, timeout=3000,
     )  # fmt: skip
     print(done.stdout[-4000:])
@@ -199,7 +211,7 @@ def small_windows(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 
 
 @pytest.fixture
-def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator[Path]:
+def store_there(machine: Machine, user_store: Store) -> Iterator[Path]:
     """A store that holds Windows' wheels, with a compiler that Wine can run."""
     lock = load_lock(resources.lockfile())
     wheels = {
@@ -209,7 +221,7 @@ def store_there(machine: Machine, user_store: Store, tmp_path: Path) -> Iterator
         / "files"
         for project in ("cmake", "ninja", "ziglang")
     }
-    root = machine.folder / "stores" / tmp_path.name
+    root = Path(tempfile.mkdtemp(prefix="q"))  # Windows wants it short
     windows.fill_store(machine, Store(root), lock, wheels, bridge=True)
     yield root
     shutil.rmtree(root, ignore_errors=True)
@@ -223,9 +235,13 @@ def there(command: list[str], *paths: Path) -> list[str]:
 
 @pytest.mark.small
 def test_the_small_project_from_nothing_killed_resumed_same_bytes(
-    machine: Machine, small_windows: SmallProject, store_there: Path, tmp_path: Path
+    machine: Machine,
+    small_windows: SmallProject,
+    new_store: Path,
+    store_there: Path,
+    tmp_path: Path,
 ) -> None:
-    here = small_windows.command(tmp_path / "store", tmp_path / "here")
+    here = small_windows.command(new_store, tmp_path / "here")
     subprocess.run(here, check=True, timeout=WHOLE_BUILD_S)
     wanted = hashlib.sha256((tmp_path / "here" / small_windows.zip_name).read_bytes()).hexdigest()
 
@@ -262,6 +278,40 @@ def test_the_small_project_from_nothing_killed_resumed_same_bytes(
     done = machine.run(*command, timeout=WHOLE_BUILD_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert hashlib.sha256(found.read_bytes()).hexdigest() == wanted
+
+
+@pytest.mark.small
+def test_verbs_that_build(
+    machine: Machine,
+    small_windows: SmallProject,
+    new_store: Path,
+    store_there: Path,
+    tmp_path: Path,
+) -> None:
+    here = small_windows.command(new_store, tmp_path / "here")
+    here[here.index("build")] = "wheel"
+    subprocess.run(here, check=True, timeout=WHOLE_BUILD_S)
+    (wanted,) = (tmp_path / "here").glob("*.whl")
+
+    dist = tmp_path / "there"
+    paths = (small_windows.recipe, small_windows.lockfile, small_windows.patches,
+             small_windows.repo, store_there, dist)  # fmt: skip
+    command = there(small_windows.command(store_there, dist), *paths)
+
+    def verb(name: str, *more: str, words: list[str] = command) -> str:
+        words = [name if word == "build" else word for word in words]
+        done = machine.run(*words, *more, timeout=WHOLE_BUILD_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    verb("wheel")
+    assert (dist / wanted.name).read_bytes() == wanted.read_bytes()
+    assert verb("test", "--also", "test-parts") == "test-parts: Passed\n1 passed, 0 failed\n"
+    at = command.index("--origin")
+    plain = [*command[:at], *command[at + 2 :]]
+    plain.remove("--no-compiler-cache")
+    said = verb("reproduce", "-j", "1", words=plain)
+    assert said.startswith(f"identical: {small_windows.zip_name}\n")
 
 
 # -- files of llama.cpp, compiled by both ----------------------------------------------------------

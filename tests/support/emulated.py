@@ -20,7 +20,7 @@ from qbuild import host, resources
 from qbuild.console import Silent
 from qbuild.cuda import flags
 from qbuild.cuda.arch import parse_archs
-from qbuild.emulator import make
+from qbuild.emulator import counted, make
 from qbuild.emulator.retarget import retarget
 from qbuild.emulator.table import table
 from qbuild.recipe.load import load_recipe
@@ -52,6 +52,7 @@ def build(
     arch: str = "61",
     more: Sequence[str] = (),
     checks: bool = False,
+    counts: bool = False,
 ) -> Path:
     """Compile a program and its kernels into a folder; return the program."""
     kit, paths = kit_and_paths(store)
@@ -70,8 +71,8 @@ def build(
         unit = file.stem
         ir, text = dest / f"{unit}.ll", dest / f"{unit}.x86.ll"
         _compile([*command, "--cuda-device-only", "-emit-llvm", "-S", str(file), "-o", str(ir)])
-        made = retarget(ir.read_text(), unit, table(), checks=checks)
-        text.write_text(made.text)
+        made = retarget(ir.read_text(), unit, table(), checks=checks or counts)
+        text.write_text(counted.counting(made.text) if counts else made.text)
         kernels.append(dest / f"{unit}.kernels.o")
         make.run(make.unit_command(kit, text, intrinsics, kernels[-1]), kit, cwd=dest, what=unit)
         units.append(unit)
@@ -80,7 +81,7 @@ def build(
         _compile([*command, "--cuda-host-only", *include, "-c", str(file), "-o", str(hosts[-1])])
     (dest / "units.h").write_text(make.units_header(units))
     library = dest / make.KERNELS["linux"]
-    commands = make.kernels_commands(kit, kernels, dest, library)
+    commands = make.kernels_commands(kit, kernels, dest, library, counts=counts)
     commands += make.runtime_commands(kit, dest, dest)
     for argv in commands:
         make.run(argv, kit, cwd=dest, what=Path(argv[-1]).name)

@@ -29,6 +29,17 @@ add_library(parts PARTS)
 add_executable(llama-cli main.c)
 target_link_libraries(llama-cli PRIVATE parts)
 target_compile_definitions(llama-cli PRIVATE COMMIT="${LLAMA_BUILD_COMMIT}")
+if(LLAMA_BUILD_TESTS)
+    enable_testing()
+    add_executable(test-parts test.c)
+    target_link_libraries(test-parts PRIVATE parts)
+    add_test(NAME test-parts COMMAND test-parts)
+endif()
+"""
+
+TEST = f"""\
+int part0(int);
+int main(void) {{ return part0(1) == {UNITS} ? 0 : 1; }}
 """
 
 MAIN = """\
@@ -110,6 +121,7 @@ def make(
         text = text.replace("project(small C)", "project(small C CXX)")
     (repo / "CMakeLists.txt").write_text(text)
     (repo / "main.c").write_text(MAIN)
+    (repo / "test.c").write_text(TEST)
     (repo / "unused.c").write_text("int unused(void) { return 1; }\n")
     (repo / "LICENSE").write_text("A licence text.\n")
     for i, name in enumerate(names):

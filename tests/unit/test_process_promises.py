@@ -106,7 +106,7 @@ def handler_of(monkeypatch: pytest.MonkeyPatch, number: int) -> Any:
     return signal.getsignal(number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [*process._stop_signals()])
 def test_a_signal_raises_and_leaves_a_mark(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     handler = handler_of(monkeypatch, number)
     process.check_stop()

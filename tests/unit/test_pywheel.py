@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tomllib
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qbuild.binary.zip_writer import ZipEntry, write_zip
 from qbuild.errors import BundleError
-from qbuild.extras.pywheel import describe, project_files
+from qbuild.extras import pywheel
+from qbuild.extras.pywheel import describe, make_wheel, project_files
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
@@ -108,3 +114,51 @@ def test_a_bundle_without_programs_or_for_an_unknown_machine_is_refused() -> Non
         describe(manifest(files=[]), {})
     with pytest.raises(BundleError, match="no wheel tag"):
         describe(manifest(target={"os": "haiku", "arch": "x86_64", "cpu": "x"}), {})
+
+
+def written_on(system: str, folder: Path) -> Path:
+    """Return a wheel as scikit-build-core writes it on a system: its order, modes and zlib."""
+    unix = system == "linux"
+    package, inside = "qbuild_llama_avx2", "qbuild_llama_avx2/bundle"
+    files = {f"{inside}/llama-cli": b"program" * 99, f"{inside}/libllama.so.0": b"library"}
+    record = [f"{name},sha256=x,1\n" for name in files]
+    info = f"{package}-0.5.0.dev0+g0c1e57098.dist-info"
+    files[f"{info}/RECORD"] = "".join(record if unix else reversed(record)).encode()
+    path = folder / f"{package}-0.5.0.dev0+g0c1e57098-py3-none-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.create_system = 3 if unix else 0
+            entry.external_attr = (0o100755 if name.endswith("-cli") and unix else 0o100644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data, compresslevel=6 if unix else 9)
+    return path
+
+
+def test_the_wheel_is_the_same_from_every_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    papers = {"manifest.json": manifest(), "sbom.cdx.json": sbom()}
+    bundle = write_zip(tmp_path / "bundle.zip", [
+        ZipEntry(name="llama-cli", source=b"program" * 99, executable=True),
+        ZipEntry(name="libllama.so.0", source=b"library"),
+        *(ZipEntry(name=name, source=json.dumps(data).encode()) for name, data in papers.items()),
+    ]).path  # fmt: skip
+    made = []
+    for system in ("linux", "windows"):
+        (tmp_path / system).mkdir()
+        built = written_on(system, tmp_path / system)
+        monkeypatch.setattr(pywheel, "_built", lambda *_, built=built: built)
+        work = tmp_path / system / "work"
+        work.mkdir()
+        made.append(make_wheel(bundle, tmp_path / system / "dist", work, programs=()))
+    assert made[0].read_bytes() == made[1].read_bytes()
+    assert made[0].name == built.name
+    digest = hashlib.sha256(made[0].read_bytes()).hexdigest()
+    assert Path(f"{made[0]}.sha256").read_text() == f"{digest}  {built.name}\n"
+    with zipfile.ZipFile(made[1]) as archive:
+        modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
+        record = archive.read("qbuild_llama_avx2-0.5.0.dev0+g0c1e57098.dist-info/RECORD")
+    assert modes.pop("qbuild_llama_avx2/bundle/llama-cli") == 0o100755
+    assert set(modes.values()) == {0o100644}
+    assert record.splitlines() == sorted(record.splitlines()) and len(record.splitlines()) == 2

@@ -376,6 +376,21 @@ def test_a_linked_tree_shares_its_files(tmp_path: Path, monkeypatch: pytest.Monk
     assert (copy.read_text(), copy.stat().st_mtime_ns) == ("hello", 5)
 
 
+def test_a_tree_is_copied_where_python_cannot_link_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows is not in ``os.supports_follow_symlinks``: ``os.link`` may refuse the argument."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("follow_symlinks unavailable on this platform")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_bytes(b"hello")
+    link_tree(tmp_path / "source", tmp_path / "copied")
+    assert (tmp_path / "copied" / "file").read_bytes() == b"hello"
+
+
 def test_read_only_files_are_removed_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

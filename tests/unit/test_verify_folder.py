@@ -14,6 +14,7 @@ from qbuild.verify import verify_zip
 from qbuild.verify.folder import verify_folder
 from qbuild.verify.remedies import remedies
 from qbuild.verify.verdict import Verdict
+from support.systems import keeps_modes
 from support.tiny_elf import make_elf
 from support.tiny_pe import make_pe
 from support.verify_zips import COMMIT, Made, check, findings
@@ -65,6 +66,7 @@ def test_78_a_library_was_taken_away(tmp_path: Path, told: Callable[[str], None]
     assert "virus scanner" in said
 
 
+@keeps_modes
 def test_a_link_became_a_text_and_a_bit_was_lost(tmp_path: Path) -> None:
     folder = unpacked(tmp_path)
     (folder / "libllama.so.0").write_text("libllama.so.0.5")

@@ -9,12 +9,14 @@ import pytest
 
 from qbuild.verify import sandbox_child
 from qbuild.verify.run import _network_check
+from support.systems import can_fork
 
 
 def fake_libc(unshare: int) -> SimpleNamespace:
     return SimpleNamespace(unshare=lambda flags: unshare, prctl=lambda *args: 0)
 
 
+@can_fork
 @pytest.mark.parametrize(
     ("libc", "says"),
     [
@@ -27,6 +29,7 @@ def test_no_namespace_is_said(monkeypatch: pytest.MonkeyPatch, libc: object, say
     assert says in sandbox_child._enter_namespace()
 
 
+@can_fork
 def test_a_namespace_that_cannot_be_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the child that tries may enter it."""
     parent = os.getpid()
@@ -41,6 +44,7 @@ def test_a_namespace_that_cannot_be_set_up_is_left_alone(monkeypatch: pytest.Mon
     assert parent not in entered
 
 
+@can_fork
 def test_a_child_that_dies_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     def enter() -> str:
         raise RuntimeError
@@ -49,6 +53,7 @@ def test_a_child_that_dies_is_no_success(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sandbox_child.cut_network() == "the attempt to make a network namespace failed"
 
 
+@can_fork
 def test_both_tries_must_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox_child, "_enter_namespace", lambda: "loopback")
     assert sandbox_child.cut_network() == "loopback"
@@ -61,6 +66,7 @@ def test_a_run_with_a_network_is_reported_as_such() -> None:
     assert _network_check({"loopback"}).status == "passed"
 
 
+@can_fork
 def test_descendants_are_found_by_parent() -> None:
     pid = os.fork()
     if pid == 0:

@@ -1,8 +1,8 @@
-"""Two small Windows libraries that the machine needs, built by the pinned zig of this system.
+"""Three small Windows libraries that the machine needs, built by the pinned zig of this system.
 
-Both hand what they export on to another library (forwarders in a .def file). One stands between an
-altered copy of zig.exe and Wine's ntdll.dll, the other is the python3.dll of the stable ABI, which
-the jar from Maven Central lacks.
+They hand what they export on to another library (forwarders in a .def file). One stands between an
+altered copy of zig.exe and Wine's ntdll.dll, one is the python3.dll of the stable ABI, which the
+jar from Maven Central lacks, one the bcryptprimitives.dll of Rust's programs, which Wine 8 lacks.
 """
 
 from __future__ import annotations
@@ -116,6 +116,15 @@ class Builder:
         """Write python3.dll beside ``name``.dll, e.g. python311.dll."""
         lines = [f"{each} = {name}.{each}" for each in _exports(folder / f"{name}.dll")]
         self.library(folder / "python3.dll", lines, HERE / "empty.c")
+
+    def random_bytes(self, folder: Path) -> None:
+        """Write bcryptprimitives.dll: without it no extension module made by Rust 1.78+ loads.
+
+        Its one function takes a buffer and a size, as advapi32's RtlGenRandom does, whose exported
+        name is SystemFunction036. Wine has the library since version 9.
+        """
+        lines = ["ProcessPrng = advapi32.SystemFunction036"]
+        self.library(folder / "bcryptprimitives.dll", lines, HERE / "empty.c")
 
 
 def _image(data: bytes, directory: int) -> Any:

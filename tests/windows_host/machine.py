@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
@@ -50,10 +51,12 @@ class Machine:
     Args:
         folder: Where Python and the prefix lie; kept between runs.
         builder: What builds the libraries it needs.
+        byte_code: Where its Python keeps what it compiled; None: nowhere.
     """
 
     folder: Path
     builder: Builder
+    byte_code: Path | None = None
 
     @property
     def python(self) -> Path:
@@ -62,6 +65,11 @@ class Machine:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the variables of a program on this machine."""
+        byte_code = (
+            {"PYTHONDONTWRITEBYTECODE": "1"}
+            if self.byte_code is None
+            else {"PYTHONPYCACHEPREFIX": windows_path(self.byte_code)}
+        )
         return {
             "HOME": str(Path.home()),
             "PATH": os.environ.get("PATH", os.defpath),
@@ -69,14 +77,34 @@ class Machine:
             "WINEDEBUG": "-all",
             "WINEDLLOVERRIDES": "mscoree=;mshtml=;winemenubuilder.exe=",
             "PYTHONPATH": windows_path(REPO / "toolchain"),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "LC_ALL": "C.UTF-8",
+            **byte_code,
             **more,
         }
 
     def command(self, *words: str) -> list[str]:
         """Return the command line that runs Python there."""
         return ["wine", str(self.python), *words]
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Keep Wine's servers running: each start of a program is five seconds shorter.
+
+        The program that keeps them ends with its input, so with this process, however that ends.
+        """
+        with subprocess.Popen(
+            self.command("-c", "import sys; print('up', flush=True); sys.stdin.read()"),
+            env=self.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # pytest's is a file without a name, which Wine refuses
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            said = process.stdout.readline()
+            if said.strip() != b"up":
+                raise RuntimeError(f"Python does not start: {said + process.stdout.read()!r}")
+            yield
+            process.stdin.close()
 
     def run(
         self, *words: str, timeout: float = 600, cwd: Path | None = None, **more: str
@@ -129,7 +157,8 @@ def make(folder: Path, pinned_zig: Path) -> Machine:
 
 def _digest_of_inputs() -> str:
     digest = hashlib.sha256(CPYTHON.encode())
-    digest.update((HERE / "requirements.txt").read_bytes())
+    for name in ("requirements.txt", "libraries.py"):
+        digest.update((HERE / name).read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -155,6 +184,7 @@ def _unpack_cpython(machine: Machine) -> None:
     jar.unlink()
     name = "python" + "".join(CPYTHON.split(".")[:2])
     machine.builder.stable_abi(root, name)
+    machine.builder.random_bytes(root)
 
 
 def _install_wheels(machine: Machine) -> None:
@@ -178,11 +208,12 @@ def fill_store(
         machine: Whose zig builds what stands between.
         store: A store for tests.
         lock: The pins.
-        wheels: Project → folder of the unpacked Windows wheel, on the same disk.
+        wheels: Project → folder of the unpacked Windows wheel.
         bridge: Put a zig.exe there that hands everything to this system's zig (quick); otherwise
             zig.exe itself on a shim over Wine (it builds its C runtime for the better part of an
             hour).
     """
+    below = Path(os.environ.get("QBUILD_TEST_ZIG_CACHE", machine.folder / "zig-below"))
     for project, files in wheels.items():
         wheel = lock.wheel(project, "windows-x86_64")
         step = wheel_step(wheel)
@@ -194,19 +225,26 @@ def fill_store(
             inside = dest / "files"
             facts = {"project": wheel.project, "version": wheel.version}
             if wheel.project != "ziglang":
-                shutil.copytree(files, inside, copy_function=os.link, ignore=_not_needed)
+                shutil.copytree(files, inside, copy_function=_link, ignore=_not_needed)
             elif bridge:
                 _licences_only(files, inside)
-                machine.builder.bridge(inside / "ziglang", machine.folder / "zig-below")
+                machine.builder.bridge(inside / "ziglang", below)
                 facts[ALTERED] = BRIDGE
             else:
-                shutil.copytree(files, inside, copy_function=os.link, ignore=_not_needed)
+                shutil.copytree(files, inside, copy_function=_link, ignore=_not_needed)
                 _licences_only(files, inside)
                 machine.builder.alter_zig(inside / "ziglang")
                 facts[ALTERED] = SHIM
             return facts
 
         store.put(step.kind, step.key, step.inputs, fill).path.rename(short)
+
+
+def _link(file: str, new: str) -> None:
+    try:
+        os.link(file, new)
+    except OSError:  # on another disk
+        shutil.copy2(file, new)
 
 
 def _not_needed(folder: str, names: list[str]) -> set[str]:
@@ -216,7 +254,7 @@ def _not_needed(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if "windows" not in name}
     if path.name == "libc" and path.parent.name == "lib":
         return set(names) - {"include", "mingw"}
-    return set(names) & {"Help", "doc", "man", "cmake-gui.exe", "cpack.exe", "ctest.exe"}
+    return set(names) & {"Help", "doc", "man", "cmake-gui.exe", "cpack.exe"}
 
 
 def _licences_only(files: Path, dest: Path) -> None:

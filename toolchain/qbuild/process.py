@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from qbuild import host, job
 
@@ -177,6 +177,35 @@ def run_logged(
         finally:
             if bound is not None:
                 bound.end()
+
+
+def run_another(command: Sequence[str], *, env: Mapping[str, str], out: IO[str]) -> int:
+    """Run a qbuild whose messages people see, and return its exit status.
+
+    A signal may have come to us alone: it is passed on and the other's end is waited for, or what
+    it still writes would lie in folders that we have removed.
+
+    Args:
+        command: Program and arguments.
+        env: Its whole environment.
+        out: Where its standard output goes; its messages go where ours do.
+
+    Raises:
+        Stopped: A signal asked to; the other has ended.
+    """
+    bind = die_with_parent if host.system() == "linux" else None
+    with subprocess.Popen(command, env=env, stdout=out, preexec_fn=bind) as process:  # noqa: PLW1509
+        try:
+            check_stop()
+            return process.wait()
+        except KeyboardInterrupt:
+            with signals_ignored():
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=4 * _GRACE_S)
+                process.kill()
+                process.wait()
+            raise
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

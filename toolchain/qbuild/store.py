@@ -440,7 +440,7 @@ def link_tree(source: Path, dest: Path) -> None:
     def link_or_copy(file: str, new: str) -> None:
         try:
             os.link(file, new, follow_symlinks=False)
-        except OSError:
+        except (OSError, NotImplementedError):  # the latter where links cannot be told from files
             shutil.copy2(file, new, follow_symlinks=False)
 
     shutil.copytree(source, dest, symlinks=True, copy_function=link_or_copy)

@@ -104,3 +104,12 @@ def test_flash_attention_stores_quants_of_its_own_lanes_only() -> None:
     assert "-    yq32[threadIdx.x] = q32;\n" in text
     added = [line[1:] for line in text.splitlines() if line.startswith("+ ")]
     assert added[0] == "    if (ni == WARP_SIZE || threadIdx.x < ni) {"
+
+
+def test_no_flag_that_the_object_cache_gives_up_at() -> None:
+    """ccache 4.14 compiles without a cache what has `-Xarch_host` beside another `-Xarch_…`."""
+    (patch,) = (resources.patches_dir() / "cuda-clang").glob("*.patch")
+    text = patch.read_text(encoding="utf-8")
+    flags = re.findall(r'^\+ +(?:-\S+ )?"SHELL:(-[^"]*)"', text, re.MULTILINE)
+    assert any(flag.startswith("-Xarch_device") for flag in flags)
+    assert not [flag for flag in flags if "-Xarch_host" in flag]

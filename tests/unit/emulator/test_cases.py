@@ -218,8 +218,18 @@ def test_the_sample_is_small_and_names_what_the_selection_has() -> None:
 
 
 def test_a_sample_brings_its_own_cases() -> None:
-    args = argparse.Namespace(sample=True, cases=None, ops="ADD", params=None)
+    args = argparse.Namespace(sample=True, cases=None, ops="ADD", params=None, count=None)
     with pytest.raises(UsageError, match="--sample brings its own cases"):
+        emulated_tests._sample(args)
+
+
+@pytest.mark.parametrize(
+    "more", [{"check": True, "ops": "ADD"}, {"sample": True}, {}, {"check": True, "cases": "x"}]
+)
+def test_counting_is_for_chosen_cases(more: dict[str, object]) -> None:
+    nothing = dict.fromkeys(("sample", "check", "ops", "params", "cases"))
+    args = argparse.Namespace(**{**nothing, "count": "mmvq", **more})
+    with pytest.raises(UsageError, match="--count is for chosen cases, without checks"):
         emulated_tests._sample(args)
 
 

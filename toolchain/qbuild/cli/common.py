@@ -319,7 +319,7 @@ def store(args: argparse.Namespace) -> Store:
     """
     from qbuild import host
     from qbuild.recipe.config import load_config
-    from qbuild.store import LONGEST, Store
+    from qbuild.store import Store
 
     root = args.store or load_config().store or host.user_folder("cache")
     if not root:
@@ -328,10 +328,27 @@ def store(args: argparse.Namespace) -> Store:
             fix="set HOME, or name a folder with --store or QBUILD_STORE",
         )
     path = Path(root).absolute()
+    refuse_unfit(path)
+    return Store(path)
+
+
+def refuse_unfit(path: Path, what: str = "the store's folder") -> None:
+    """Refuse a folder of a store that this system's programs cannot work below.
+
+    Args:
+        path: The folder.
+        what: What it is.
+
+    Raises:
+        StoreError: Its name is too long, or has letters that compilers mind.
+    """
+    from qbuild import host
+    from qbuild.store import LONGEST
+
     limit = host.path_limit()
     if limit is not None and len(str(path)) + 1 + LONGEST > limit:
         raise StoreError(
-            f"the store's folder has {len(str(path))} letters, and Windows' limit of {limit} for a "
+            f"{what} has {len(str(path))} letters, and Windows' limit of {limit} for a "
             f"path leaves room for {limit - 1 - LONGEST}",
             where=str(path),
             fix="choose a shorter one with --store, e.g. --store C:\\q, or turn long paths on "
@@ -343,7 +360,6 @@ def store(args: argparse.Namespace) -> Store:
             where=str(path),
             fix="choose another one with --store, e.g. --store C:\\q; any alphabet will do",
         )
-    return Store(path)
 
 
 def print_json(data: Any) -> None:

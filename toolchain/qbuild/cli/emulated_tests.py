@@ -8,14 +8,14 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import backend_ops, cases, gpus, graphs
+from qbuild.emulator import backend_ops, cases, counted, gpus, graphs
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from qbuild.recipe.model import Recipe
 
 _FOLDER: Final = "emulated-tests"
+_COUNTS: Final = "QBUILD_EMULATOR_COUNTS"
 _HEADER: Final = Path("tree", "ggml", "include", "ggml.h")
 _SHOWN: Final = 8
 
@@ -55,8 +56,9 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
+        units = tuple(args.count.split(",")) if args.count else sample.units if sample else ()
         kernels = emulator.kernels(
-            with_code, checks=args.check, only=sample.units if sample else ()
+            with_code, checks=args.check, only=units, counts=bool(args.count)
         )
         programs = emulator.tests(builder(device_code=False))
         places = [kernels.path / "files", programs.path / "bin"]
@@ -72,15 +74,18 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 return 0
             program = _program(args, folder, gpu, kernels.key, programs.key)
             outcome = _run(args, program, chosen, sample, cases.numbers_in(header), reporter)
+            counts = _counts(program)
     summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
+        **({"counts": [asdict(each) for each in counts]} if args.count else {}),
     }
     if args.json:
         print_json(summary)
     else:
         _tell(summary)
+        _tell_counts(counts)
     _check_all_right(outcome, gpu.name, program)
     return 0
 
@@ -92,7 +97,9 @@ def _program(args: argparse.Namespace, folder: Path, gpu: gpus.Gpu, *made: str) 
     place = Path(args.dist).absolute() / _FOLDER
     return Program(
         path=folder / "test-backend-ops",
-        env=gpus.environment([gpu]) | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)},
+        env=gpus.environment([gpu])
+        | {"QBUILD_EMULATOR_SHUFFLE": str(args.shuffle)}
+        | {_COUNTS: str(folder / "counts.tsv")},
         log=place / f"{id}.log",
         state=place / f"{id}.jsonl",
     )
@@ -109,6 +116,11 @@ def _recipe_for_here(args: argparse.Namespace) -> Recipe:
 
 
 def _sample(args: argparse.Namespace) -> cases.Sample | None:
+    if args.count and (args.check or args.sample or not (args.ops or args.params or args.cases)):
+        raise UsageError(
+            "--count is for chosen cases, without checks",
+            fix="leave out --check and --sample, and add --ops, --params or --cases",
+        )
     if args.sample and (args.cases or args.ops or args.params):
         raise UsageError("--sample brings its own cases", fix="leave out --cases, --ops, --params")
     return cases.sample() if args.sample else None
@@ -239,6 +251,32 @@ def _tell(summary: Mapping[str, Any]) -> None:
     for finding in summary["findings"][:_SHOWN]:
         print(f"  {finding}")
     print("  emulated, never validated: nothing is said of ptxas' code, the driver or speed")
+
+
+def _counts(program: Program) -> list[counted.Counted]:
+    path = Path(program.env[_COUNTS])
+    return counted.read(path) if path.exists() else []
+
+
+def _tell_counts(counts: Sequence[counted.Counted]) -> None:
+    """Print what kernels did, for each kernel and thread, and how device memory was touched."""
+    if not counts:
+        return
+    print("  counted in the device IR, before ptxas: an estimate. Per thread; sectors per request")
+    names = (*counted.CLASSES, "shared", "device", "bytes", "sectors", "used %", "blocks", "kernel")
+    print("  " + " ".join(f"{name:>7}" for name in names))
+    for each in sorted(counts, key=lambda one: -one.threads):
+        memory, threads = each.memory, each.threads
+        row = [
+            *(count / threads for count in each.instructions.values()),
+            (memory["shared_loads"] + memory["shared_stores"]) / threads,
+            (memory["loads"] + memory["stores"]) / threads,
+            (memory["bytes_read"] + memory["bytes_written"]) / threads,
+            memory["sectors"] / max(1, memory["requests"]),
+            100 * each.used,
+        ]
+        told = " ".join(f"{value:7.1f}" for value in row)
+        print(f"  {told} {each.blocks:7} {each.kernel[:60]}")
 
 
 def _check_all_right(outcome: Outcome, gpu: str, program: Program) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbuild.cli.common import add_recipe, make_plan, print_json, store
+from qbuild import process
+from qbuild.cli.common import add_recipe, make_plan, print_json, refuse_unfit, store
 from qbuild.console import Reporter
 from qbuild.errors import ReproduceError, UsageError
 
@@ -45,11 +45,17 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def conditions(jobs: int) -> tuple[Conditions, Conditions]:
-    """Return the two sets of conditions: unlike in every respect."""
+    """Return the two sets of conditions: unlike in every respect.
+
+    Where paths may not be long, the second folder is not deep, and no folder has a comma.
+    """
+    from qbuild import host
+
+    deep = "another place, much deeper/ü b" if host.system() != "windows" else "ü b"
     return (
         Conditions(folder="a", timezone="UTC", locale="C", umask=0o022, jobs=jobs),
         Conditions(
-            folder="another place, much deeper/ü b",
+            folder=deep,
             timezone="Asia/Kathmandu",  # +05:45: neither hour nor minute agrees
             locale="C.UTF-8",
             umask=0o077,
@@ -79,21 +85,23 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
     from qbuild import host
     from qbuild.steps.builder import Builder
     from qbuild.steps.options import BuildOptions
-    from qbuild.store import link_tree
+    from qbuild.store import Store, link_tree
     from qbuild.verify import compare
 
+    ways = conditions(args.jobs or host.default_jobs())
+    # What a killed run leaves in `tmp` is cleaned up; what was asked for stays.
+    place = home.root if args.keep else home.root / "tmp"
+    prefix = "reproduce-" if host.system() != "windows" else "r"  # room for names is short there
+    for how in ways:  # before anything is fetched
+        refuse_unfit(_own_store(place / f"{prefix}12345678" / how.folder), "a build's own store")
     # Inputs are pinned by hash: both builds may read the same copies.
     builder = Builder(plan, home, reporter, BuildOptions())
     inputs = builder.fetched()
-    # What a killed run leaves in `tmp` is cleaned up; what was asked for stays.
-    place = home.root if args.keep else home.root / "tmp"
     place.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="reproduce-", dir=place))
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     zips = []
     try:
-        for label, how in zip(
-            ("first", "second"), conditions(args.jobs or host.default_jobs()), strict=True
-        ):
+        for label, how in zip(("first", "second"), ways, strict=True):
             reporter.say(
                 f"{label} build: -j{how.jobs}, TZ={how.timezone}, umask {how.umask:03o}, "
                 f"folder `{how.folder}`"
@@ -101,7 +109,7 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
             os.utime(scratch)  # it is in use: no other run may take it for a killed one's
             folder = scratch / how.folder
             for entry in inputs:
-                link_tree(entry.path, folder / "store" / entry.kind / entry.key)
+                link_tree(entry.path, Store(_own_store(folder)).entry_path(entry.kind, entry.key))
             _build(args, how, folder)
             zips.append(folder / "dist" / plan.zip_name)
         result = compare.compare_zips(*zips)
@@ -127,6 +135,12 @@ def _reproduce(args: argparse.Namespace, plan: Plan, home: Store, reporter: Repo
             remove_tree(scratch)
 
 
+def _own_store(folder: Path) -> Path:
+    from qbuild import host
+
+    return folder / ("store" if host.system() != "windows" else "s")
+
+
 def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     """Run one build as its own process.
 
@@ -135,7 +149,7 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     """
     named = args.recipe or args.name
     command = [sys.executable, "-m", "qbuild", "build", *([named] if named else []), "--no-run"]
-    command += ["--store", str(folder / "store"), "--dist", str(folder / "dist")]
+    command += ["--store", str(_own_store(folder)), "--dist", str(folder / "dist")]
     command += ["--no-compiler-cache", "--offline", "--jobs", str(how.jobs)]
     for name, value in (
         ("--os", args.os),
@@ -158,12 +172,12 @@ def _build(args: argparse.Namespace, how: Conditions, folder: Path) -> None:
     }
     before = os.umask(how.umask)
     try:
-        done = subprocess.run(command, env=env, check=False, stdout=sys.stderr)
+        status = process.run_another(command, env=env, out=sys.stderr)
     finally:
         os.umask(before)
-    if done.returncode != 0:
+    if status != 0:
         raise ReproduceError(
-            f"one of the two builds failed with exit code {done.returncode}",
+            f"one of the two builds failed with exit code {status}",
             where=str(folder),
             fix="its message stands above",
         )

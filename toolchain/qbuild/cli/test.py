@@ -85,6 +85,12 @@ def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
         "once more for it, and run several times slower)",
     )
     emulated.add_argument(
+        "--count",
+        metavar="UNITS",
+        help="count instructions and sectors of device memory in the kernels of these units of "
+        "ggml-cuda, e.g. mmvq,mmq-q,matrix with --ops MUL_MAT; an estimate",
+    )
+    emulated.add_argument(
         "--shuffle",
         type=int,
         metavar="SEED",
@@ -131,7 +137,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     results: dict[str, str] = {}
 
     def run(work: Path, tools: Mapping[str, Path], env: Mapping[str, str]) -> None:
-        results.update(_ctest(tools["cmake"].with_name("ctest"), work, env, tests, reporter))
+        results.update(_ctest(tools["cmake"].with_stem("ctest"), work, env, tests, reporter))
         failed = [name for name, result in results.items() if result != "Passed"]
         missing = [name for name in tests if name not in results]
         if failed or missing:

@@ -106,7 +106,7 @@ def units_header(units: Sequence[str]) -> str:
 
 
 def kernels_commands(
-    kit: Kit, objects: Sequence[Path], folder: Path, dest: Path
+    kit: Kit, objects: Sequence[Path], folder: Path, dest: Path, *, counts: bool = False
 ) -> list[list[str]]:
     """Return the commands that make the library of kernels, in order.
 
@@ -115,11 +115,12 @@ def kernels_commands(
         objects: The units' objects.
         folder: Where ``units.h`` lies, and where objects may be put.
         dest: The library.
+        counts: The units count what they do.
     """
     commands = []
     own = []
-    for name in ("library", "executor"):
-        own.append(str(folder / f"{name}.o"))
+    for name in ("library", "executor", *(("counters/counters",) if counts else ())):
+        own.append(str(folder / f"{Path(name).name}.o"))
         source = str(sources() / f"{name}.c")
         commands.append([*kit.compiler(), "-I", str(folder), source, "-o", own[-1]])
     math = ("-lm",) if kit.target == "linux" else ()

@@ -12,15 +12,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbuild import bounds, held
+from qbuild import bounds
 from qbuild.binary.zip_reader import open_zip
+from qbuild.binary.zip_writer import WrittenZip, ZipEntry, write_zip
 from qbuild.errors import BundleError, UsageError
-from qbuild.hashing import sha256_file
 from qbuild.store import write_atomically
 
 _EPOCH = "315532800"
@@ -220,17 +220,43 @@ def make_wheel(zip_path: Path, dist: Path, work: Path, *, programs: Sequence[Pat
             bounds.load_json(view.read("sbom.cdx.json", most=bounds.JSON)),
         )
         view.extract_to(work / "bundle")
+        programs_inside = {name for name in view.names if view.member(name).executable}
     for name, text in project_files(what).items():
         (work / name).write_text(text, encoding="utf-8", newline="\n")
     built = _built(work, what, programs)
     dist.mkdir(parents=True, exist_ok=True)
     target = dist / what.filename
-    aside = target.with_name(f".{target.name}.part")
-    aside.write_bytes(built.read_bytes())
-    held.replace(aside, target)
-    line = f"{sha256_file(target)}  {target.name}\n"
+    inside = f"{what.package}/bundle/"
+    written = _repacked(
+        built, target, work / "unpacked", programs={inside + name for name in programs_inside}
+    )
+    line = f"{written.sha256}  {target.name}\n"
     write_atomically(target.with_name(target.name + ".sha256"), line.encode())
     return target
+
+
+def _repacked(built: Path, target: Path, work: Path, *, programs: Set[str]) -> WrittenZip:
+    """Write the wheel as qbuild writes its zips: the same bytes from every system.
+
+    On Windows the library knows of no file in the zip that it is a program, on every system it
+    compresses with another zlib, and it walks a set: RECORD's lines are put in order.
+
+    Args:
+        built: What the library wrote.
+        target: The wheel to write.
+        work: Folder to unpack into; it is made.
+        programs: Names in the wheel that may be run.
+    """
+    with open_zip(built) as view:
+        view.extract_to(work)
+        names = view.names
+    entries = []
+    for name in names:
+        source: Path | bytes = work / name
+        if name.endswith(".dist-info/RECORD"):
+            source = b"".join(sorted((work / name).read_bytes().splitlines(keepends=True)))
+        entries.append(ZipEntry(name=name, source=source, executable=name in programs))
+    return write_zip(target, entries)
 
 
 def _built(work: Path, what: Described, programs: Sequence[Path]) -> Path:

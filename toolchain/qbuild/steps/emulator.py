@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from qbuild import host
 from qbuild.binary import cubin, fatbin
-from qbuild.emulator import graphs, make, retarget
+from qbuild.emulator import counted, graphs, make, retarget
 from qbuild.emulator.table import FILE as TABLE_FILE
 from qbuild.emulator.table import table
 from qbuild.errors import CompileError, ToolchainError
@@ -95,13 +95,16 @@ def code_digest() -> str:
     return digest_of_files([*own, data_dir() / TABLE_FILE, *modules])
 
 
-def kernels_step(plan: Plan, *, checks: bool = False, only: Sequence[str] = ()) -> Step:
+def kernels_step(
+    plan: Plan, *, checks: bool = False, only: Sequence[str] = (), counts: bool = False
+) -> Step:
     """Return the step that makes a recipe's library of kernels and the runtime beside it.
 
     Args:
         plan: The recipe's plan.
         checks: Let every access to memory be checked: memcheck and races.
         only: The units to make, for a sample; all without it.
+        counts: Let kernels count their instructions and accesses (not together with checks).
 
     Raises:
         ToolchainError: The recipe has no CUDA kernels that clang compiles.
@@ -121,15 +124,24 @@ def kernels_step(plan: Plan, *, checks: bool = False, only: Sequence[str] = ()) 
         "cache": {k: v for k, v in configured["cache"].items() if "UI" not in k},
         "code": code_digest(),
         **({"checks": True} if checks else {}),
+        **({"counts": _counts_digest()} if counts else {}),
         **({"only": sorted(only)} if only else {}),
     }
     return _step(KERNELS, inputs, "emulated kernels")
 
 
-def kernels(builder: Builder, *, checks: bool = False, only: Sequence[str] = ()) -> Entry:
+def _counts_digest() -> str:
+    return digest_of_files([make.sources() / "counters" / "counters.c", Path(counted.__file__)])
+
+
+def kernels(
+    builder: Builder, *, checks: bool = False, only: Sequence[str] = (), counts: bool = False
+) -> Entry:
     """Return the library of kernels (``files/``) of a builder's plan, made when it is missing."""
-    step = kernels_step(builder.plan, checks=checks, only=only)
-    return _ensured(builder, step, lambda dest: _make_kernels(builder, dest, checks, only))
+    step = kernels_step(builder.plan, checks=checks, only=only, counts=counts)
+    return _ensured(
+        builder, step, lambda dest: _make_kernels(builder, dest, checks, only, counts=counts)
+    )
 
 
 def kit_of(builder: Builder) -> make.Kit:
@@ -158,7 +170,7 @@ def _configured(builder: Builder) -> Iterator[Work]:
 
 
 def _make_kernels(
-    builder: Builder, dest: Path, checks: bool, only: Sequence[str]
+    builder: Builder, dest: Path, checks: bool, only: Sequence[str], *, counts: bool
 ) -> Mapping[str, Any]:
     kit = kit_of(builder)
     files = dest / "files"
@@ -175,7 +187,7 @@ def _make_kernels(
             ThreadPoolExecutor(max_workers=jobs) as pool,
         ):
             begun = {
-                pool.submit(_unit, builder, kit, unit, work, source, checks): unit.name
+                pool.submit(_unit, builder, kit, unit, work, source, checks, counts): unit.name
                 for unit in units
             }
             try:
@@ -188,7 +200,7 @@ def _make_kernels(
     (scratch / "units.h").write_text(make.units_header(names), encoding="ascii", newline="\n")
     library = files / make.KERNELS[kit.target]
     objects = [made[name].path / "unit.o" for name in names]
-    commands = make.kernels_commands(kit, objects, scratch, library)
+    commands = make.kernels_commands(kit, objects, scratch, library, counts=counts)
     commands += make.runtime_commands(kit, files, scratch)
     for command in commands:
         make.run(command, kit, cwd=scratch, what=Path(command[-1]).name)
@@ -259,7 +271,7 @@ def _source_digest(src: Path) -> str:
 
 
 def _unit(
-    builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str, checks: bool
+    builder: Builder, kit: make.Kit, unit: Unit, work: Work, source: str, checks: bool, counts: bool
 ) -> Entry:
     """Return a unit's object for the host, from its IR."""
     plan, folder = builder.plan, str(work.folder)
@@ -289,10 +301,12 @@ def _unit(
     made: dict[str, Any] = {"ir": ir.key, "code": code, "target": kit.target, "format": make.FORMAT}
     if checks:
         made["checks"] = True
+    if counts:
+        made["counts"] = _counts_digest()
     return _ensured(
         builder,
         _step(UNIT, made, f"kernels of {unit.name}"),
-        lambda dest: _make_unit(kit, unit.name, ir.path, dest, checks),
+        lambda dest: _make_unit(kit, unit.name, ir.path, dest, checks, counts),
     )
 
 
@@ -314,11 +328,14 @@ def _make_ir(unit: Unit, work: Work, dest: Path) -> Mapping[str, Any]:
     return {"unit": unit.name}
 
 
-def _make_unit(kit: make.Kit, name: str, ir: Path, dest: Path, checks: bool) -> Mapping[str, Any]:
+def _make_unit(
+    kit: make.Kit, name: str, ir: Path, dest: Path, checks: bool, counts: bool
+) -> Mapping[str, Any]:
     text = gzip.decompress((ir / "unit.ll.gz").read_bytes()).decode("utf-8")
-    made = retarget.retarget(text, name, table(), checks=checks)
+    made = retarget.retarget(text, name, table(), checks=checks or counts)
+    text = counted.counting(made.text) if counts else made.text
     rewritten, intrinsics = dest / "unit.ll", dest / make.INTRINSICS
-    rewritten.write_text(made.text, encoding="utf-8", newline="\n")
+    rewritten.write_text(text, encoding="utf-8", newline="\n")
     make.run(make.intrinsics_command(kit, intrinsics), kit, cwd=dest, what="intrinsics.c")
     command = make.unit_command(kit, rewritten, intrinsics, dest / "unit.o")
     make.run(command, kit, cwd=dest, what=f"unit {name}")

@@ -20,6 +20,9 @@ from qbuild.extras.bench.model import Loaded, Reply
 ANSWER: Final = 32
 """Tokens that an answer may have."""
 
+_SPARE: Final = 64
+"""Tokens by which two requests of one length differ: their words are drawn."""
+
 _LENGTHS: Final = (8, 48, 160)
 """Words of a prompt: a question, a paragraph, a page."""
 
@@ -82,6 +85,40 @@ def request_body(prompt: str, *, tools: bool) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
         **({"tools": [_TOOL]} if tools else {}),
     }
+
+
+def room(port: int, *, tools: bool, timeout: float) -> int:
+    """Return how many tokens the longest request of a load takes, its answer included.
+
+    A page of words is 250 tokens for most models, and a thousand for one that spells. The server
+    says it: its template, its tokenizer. 0 when it has neither to offer.
+
+    Args:
+        port: On loopback.
+        tools: Whether a tool is offered.
+        timeout: Seconds without a byte that end a question.
+    """
+    longest = max(itertools.islice(prompts(10**6), len(_LENGTHS)), key=len)
+    try:
+        said = _post(port, "/apply-template", request_body(longest, tools=tools), timeout)
+        read = {"content": said["prompt"], "add_special": True, "parse_special": True}
+        tokens = _post(port, "/tokenize", read, timeout)["tokens"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return 0
+    return len(tokens) + ANSWER + _SPARE
+
+
+def _post(port: int, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", path, json.dumps(body), headers)
+        found = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    if not isinstance(found, dict):
+        raise ValueError("the server's answer is no object")
+    return found
 
 
 def ask(port: int, body: dict[str, Any], *, timeout: float) -> Reply:

@@ -15,14 +15,14 @@ from qbuild.console import Reporter
 from qbuild.errors import VerifyError
 from qbuild.extras.bench import busy, load
 from qbuild.extras.bench.model import FORMAT, Alone, Loaded, Measured, Ratio, ratio
-from qbuild.extras.bench.programs import Programs, run_alone, serving
+from qbuild.extras.bench.programs import Programs, Server, run_alone, serving
 from qbuild.hashing import sha256_file
 from qbuild.verify import wine
 from qbuild.verify.static import scratch_folder
 from qbuild.verify.structure import unpack
 
 CONTEXT = 1024
-"""Tokens of context for each user: the longest prompt of the load, its answer, and room."""
+"""Tokens of context for each user; more where a model needs more for the longest prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,14 +203,7 @@ def _loads(
         for done, (users, tools) in enumerate(kinds):
             with_tools = " with tools" if tools else ""
             task.update(done=done, note=f"{users} at a time{with_tools}: {name}")
-            with serving(
-                programs,
-                model,
-                users=users,
-                threads=threads,
-                context=CONTEXT,
-                patience=wish.patience,
-            ) as server:
+            with _serving_all(programs, model, users, threads, wish, tools=tools) as server:
                 seen = load.load(server.port, users=users, seconds=wish.seconds, tools=tools)
                 found.append(
                     Loaded(
@@ -223,6 +216,27 @@ def _loads(
                 )
         task.update(done=len(kinds))
     return found
+
+
+@contextmanager
+def _serving_all(
+    programs: Programs, model: Path, users: int, threads: int, wish: Wish, *, tools: bool
+) -> Iterator[Server]:
+    """Start a server whose users have room for the longest request of the load."""
+    patience = wish.patience
+    context = CONTEXT
+    with serving(
+        programs, model, users=users, threads=threads, context=context, patience=patience
+    ) as server:
+        needs = load.room(server.port, tools=tools, timeout=patience)
+        if needs <= context:
+            yield server
+            return
+    context = needs
+    with serving(
+        programs, model, users=users, threads=threads, context=context, patience=patience
+    ) as server:
+        yield server
 
 
 def _ratios(measured: Sequence[Measured]) -> dict[str, Ratio | None]:
