@@ -7,15 +7,20 @@
 A scripted model says prose and a tool call, or one whose arguments have 1 MB. Requests, drawn by
 the seed: whole and streamed ones of the three APIs, malformed bodies and schemas, 1 MB of arguments
 in the answer and in the history, streams that the client leaves in the middle, 30 at once. A round
-is the same 72 of them (130 requests) again and again; after it the server is left alone until it
+is the same 36 of them (65 requests) again and again; after it the server is left alone until it
 does nothing, and is looked at then: what a request needs while it runs is no growth. ``--state``
 remembers what was done, so that the next run goes on; the server starts anew with each piece.
 
+Two figures of memory: what the server holds, that is malloc's bytes in use (``toolcall_held.c``,
+which needs a C compiler and adds a thread), and what the system gave it, which is more by what
+glibc keeps of freed memory in a heap for each thread; ``--heaps 1`` gives all threads one.
+
 Every answer is checked. Flat is what the rounds after the warm-up say: the straight line through
-the memory after each has a slope whose 95 % interval contains 0, or the line rises by less than 2 %
-in the piece; the highest of the later half is at most 5 % above the highest of the earlier half;
-threads and open files of the last round are not more than the most of the first half. Exit status
-1: an answer was wrong, or something grew.
+what is held after each has a slope whose 95 % interval contains 0, or the line rises by less than
+2 % in the piece; the highest of the later half is at most 5 % above the highest of the earlier
+half; threads and open files of the last round are not more than the most of the first half. With
+one heap the same holds for what the system gave, by 5 and 10 %. Exit status 1: an answer was wrong,
+or something grew.
 """
 
 from __future__ import annotations
@@ -25,9 +30,11 @@ import concurrent.futures
 import contextlib
 import json
 import math
+import os
 import random
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -63,8 +70,8 @@ HUGE_CALL = [
 WANTS_HUGE = "{%- if messages[-1].content == 'huge' %}{{- ' ' }}{%- endif %}"
 """Appended to the template: another last byte of the prompt starts the model's other script."""
 AT_ONCE = 30
-WARM_UP = {"huge_history": 16, "huge_answer": 16, "many": 4}
-"""What a piece begins with: the slots, the cache and the threads' heaps get their largest."""
+SLOTS = 4
+"""A piece begins with 1 MB for each: a slot keeps its last answer, 2 MiB for one of 1 MB."""
 WARM_ROUNDS, FEWEST_ROUNDS = 3, 8
 
 
@@ -73,8 +80,8 @@ def chat(**more: Any) -> dict[str, Any]:
     return {"messages": HI, "tools": TOOLS, "max_tokens": 200, **NO_THINKING, **more}
 
 
-Sample = tuple[float, int, int]
-"""Memory in MiB, threads and open files."""
+Sample = tuple[float, int, int, float]
+"""MiB that the system gave, threads, open files, MiB that are held."""
 
 
 class WrongAnswerError(Exception):
@@ -224,23 +231,42 @@ class Requests:
 
 
 WEIGHTS = {
-    "chat_whole": 10, "chat_streamed": 10, "responses": 8, "messages": 8, "second_turn": 8,
-    "malformed": 10, "cycle": 3, "left": 8, "huge_history": 1, "huge_answer": 2, "many": 2,
+    "chat_whole": 5, "chat_streamed": 5, "responses": 4, "messages": 4, "second_turn": 4,
+    "malformed": 5, "cycle": 2, "left": 4, "huge_history": 1, "huge_answer": 1, "many": 1,
 }  # fmt: skip
 ONE_AT_A_TIME = [kind for kind in WEIGHTS if kind not in ("many", "huge_history")]
 
 
-def sample(process: psutil.Process) -> Sample:
+class Held:
+    """A server's bytes in use: a library that is preloaded writes them into a file."""
+
+    def __init__(self, folder: Path) -> None:
+        library = folder / "held.so"
+        code = Path(__file__).with_name("toolcall_held.c")
+        command = ["cc", "-O1", "-shared", "-fPIC", str(code), "-o", str(library), "-lpthread"]
+        subprocess.run(command, check=True)
+        self.count = folder / "held"
+        self.count.write_bytes(bytes(8))
+        self.environment = {"LD_PRELOAD": str(library), "TOOLCALL_HELD": str(self.count)}
+
+    def mib(self) -> float:
+        """Return what is held."""
+        return float(int.from_bytes(self.count.read_bytes(), sys.byteorder) / 2**20)
+
+
+def sample(process: psutil.Process, held: Held) -> Sample:
     """Return memory, threads and open files of the server, as soon as it does nothing."""
     deadline, before = time.monotonic() + 60, -1.0
     while time.monotonic() < deadline:
         times = process.cpu_times()
-        if times.user + times.system == before:
+        if times.user + times.system - before < 0.02:
             break
         before = times.user + times.system
         time.sleep(0.5)
+    time.sleep(0.3)  # until the next count
     with process.oneshot():
-        return process.memory_info().rss / 2**20, process.num_threads(), process.num_fds()
+        given = process.memory_info().rss / 2**20
+        return round(given, 1), process.num_threads(), process.num_fds(), round(held.mib(), 2)
 
 
 def slope(values: list[float]) -> tuple[float, float]:
@@ -253,17 +279,29 @@ def slope(values: list[float]) -> tuple[float, float]:
     return rise, student * math.sqrt(rest / (count - 2) / spread)
 
 
-def grown(samples: list[Sample]) -> str:
-    """Return what grew in the rounds after the warm-up, "" when nothing did."""
-    memory = [s[0] for s in samples[WARM_ROUNDS:]]
-    if len(memory) < FEWEST_ROUNDS:
-        return ""
+def memory_grown(memory: list[float], share: float) -> str:
+    """Return how memory grew, "" when it did not."""
     half = len(memory) // 2
     rise, interval = slope(memory)
-    if rise - interval > 0 and rise * len(memory) > 0.02 * statistics.mean(memory):
-        return f"memory grew by {rise:.2f} +- {interval:.2f} MiB a round"
-    if max(memory[half:]) > 1.05 * max(memory[:half]):
-        return f"memory's peak grew from {max(memory[:half]):.0f} to {max(memory[half:]):.0f} MiB"
+    if rise - interval > 0 and rise * len(memory) > share * statistics.mean(memory):
+        return f"grew by {rise:.2f} ± {interval:.2f} MiB a round"
+    if max(memory[half:]) > (1.03 + share) * max(memory[:half]):
+        return f"grew from at most {max(memory[:half]):.0f} to {max(memory[half:]):.0f} MiB"
+    return ""
+
+
+def grown(samples: list[Sample], one_heap: bool) -> str:
+    """Return what grew in the rounds after the warm-up, "" when nothing did."""
+    after = samples[WARM_ROUNDS:]
+    if len(after) < FEWEST_ROUNDS:
+        return ""
+    half = len(after) // 2
+    growth = memory_grown([s[3] for s in after], 0.02)
+    if growth:
+        return f"what is held {growth}"
+    growth = memory_grown([s[0] for s in after], 0.05) if one_heap else ""
+    if growth:
+        return f"what the system gave {growth}"
     for column, name in ((1, "threads"), (2, "files")):
         most = max(s[column] for s in samples[: WARM_ROUNDS + half])
         if samples[-1][column] > most:
@@ -273,9 +311,12 @@ def grown(samples: list[Sample]) -> str:
 
 def warm_up(requests: Requests) -> None:
     """Let everything that is kept get its largest."""
-    for kind, times in WARM_UP.items():
-        for number in range(times):
-            getattr(requests, kind)(random.Random(f"{kind} {number}"))
+    dice = random.Random(0)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        jobs = [pool.submit(requests.huge_history, dice) for _ in range(AT_ONCE)]
+        jobs += [pool.submit(requests.huge_answer, dice) for _ in range(SLOTS)]
+        for job in jobs:
+            job.result()
 
 
 def one_round(requests: Requests, seed: int, pause: float) -> tuple[Counter[str], list[str]]:
@@ -296,7 +337,9 @@ def one_round(requests: Requests, seed: int, pause: float) -> tuple[Counter[str]
     return counts, wrong
 
 
-def piece(server: Server, state: dict[str, Any], minutes: float, pause: float) -> list[str]:
+def piece(
+    server: Server, held: Held, state: dict[str, Any], options: argparse.Namespace
+) -> list[str]:
     """Send rounds for some minutes; return what was wrong and add the figures to the state."""
     process = psutil.Process(server.process.pid)
     requests = Requests(server)
@@ -305,16 +348,16 @@ def piece(server: Server, state: dict[str, Any], minutes: float, pause: float) -
     counts: Counter[str] = Counter()
     start = time.monotonic()
     warm_up(requests)
-    while time.monotonic() - start < 60 * minutes and server.process.poll() is None:
-        sent, bad = one_round(requests, state["seed"], pause)
+    while time.monotonic() - start < 60 * options.minutes and server.process.poll() is None:
+        sent, bad = one_round(requests, state["seed"], options.pause)
         counts += sent
         wrong += bad
         if server.process.poll() is None:
-            samples.append(sample(process))
+            samples.append(sample(process, held))
             print(f"  {time.monotonic() - start:.0f} s: {samples[-1]}", flush=True)
     if server.process.poll() is not None:
         wrong.append("the server is gone")
-    growth = grown(samples)
+    growth = grown(samples, options.heaps == 1)
     if growth:
         wrong.append(growth)
     state["pieces"].append(
@@ -322,7 +365,8 @@ def piece(server: Server, state: dict[str, Any], minutes: float, pause: float) -
             "seconds": round(time.monotonic() - start),
             "requests": sum(counts.values()),
             "kinds": dict(counts),
-            "after each round: MiB, threads, files": samples,
+            "heaps": options.heaps,
+            "after each round: MiB, threads, files, MiB held": samples,
             "wrong": wrong,
         }
     )
@@ -331,29 +375,30 @@ def piece(server: Server, state: dict[str, Any], minutes: float, pause: float) -
 
 def described(piece: dict[str, Any]) -> str:
     """Return a piece's figures as a row of a Markdown table."""
-    samples = piece["after each round: MiB, threads, files"]
-    memory = [s[0] for s in samples[WARM_ROUNDS:]]
+    samples = piece["after each round: MiB, threads, files, MiB held"]
     cells = [f"{piece['seconds'] / 60:.0f}", str(piece["requests"]), str(len(samples))]
-    if len(memory) >= FEWEST_ROUNDS:
-        half = len(memory) // 2
-        rise, interval = slope(memory)
-        cells += [f"{min(memory):.0f} to {max(memory):.0f}", f"{rise:+.2f} ± {interval:.2f}"]
-        cells += [f"{max(memory[:half]):.0f}, {max(memory[half:]):.0f}"]
+    cells.append("one" if piece["heaps"] == 1 else "glibc's")
+    held = [s[3] for s in samples[WARM_ROUNDS:]]
+    if len(held) >= FEWEST_ROUNDS:
+        half = len(held) // 2
+        rise, interval = slope(held)
+        cells += [f"{min(held):.0f} to {max(held):.0f}", f"{rise:+.3f} ± {interval:.3f}"]
+        cells += [f"{max(held[:half]):.0f}, {max(held[half:]):.0f}"]
     else:
-        cells += ["too few", "", ""]
-    for column in (1, 2):
-        seen = [s[column] for s in samples] or [0]
-        cells.append(f"{min(seen)} to {max(seen)}")
+        cells += ["too few rounds", "", ""]
+    for column in (0, 1, 2):
+        seen = [s[column] for s in samples[WARM_ROUNDS:]] or [0]
+        cells.append(f"{min(seen):.0f} to {max(seen):.0f}")
     return f"| {' | '.join([*cells, '; '.join(piece['wrong']) or 'nothing'])} |"
 
 
 def tell(pieces: list[dict[str, Any]]) -> None:
     """Print pieces as a Markdown table, and their sum."""
     print(
-        "| minutes | requests | rounds | MiB after a round | slope, MiB a round "
-        "| highest of either half | threads | files | wrong |"
+        "| minutes | requests | rounds | heaps | MiB held after a round | slope, MiB a round "
+        "| highest of either half | MiB given | threads | files | wrong |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---" * 11 + "|")
     for one in pieces:
         print(described(one))
     print(
@@ -372,6 +417,7 @@ def main() -> int:
     parser.add_argument("--sum", type=Path, nargs="+", help="only tell what these states have")
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--heaps", type=int, default=0, help="of glibc; 0: a heap for each thread")
     parser.add_argument("--pause", type=float, default=0.3, help="mean seconds between requests")
     options = parser.parse_args()
     if options.sum:
@@ -386,13 +432,16 @@ def main() -> int:
     template = (options.source / "models" / "templates" / XML).read_text(encoding="utf-8")
     template += WANTS_HUGE
     # the cache of prompts may take 8 GiB by default: with a small bound it is soon full, and flat
-    settings = ("-np", "4", "-c", "32768", "--cache-ram", "32")
+    settings = ("-np", str(SLOTS), "-c", "32768", "--cache-ram", "32")
     scripts = {"\n": SAYS, " ": HUGE_CALL}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(options.server, Path(folder), scripts, template, *settings, longest=14) as server,
-    ):
-        wrong = piece(server, state, options.minutes, options.pause)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        held = Held(folder)
+        if options.heaps:
+            held.environment["MALLOC_ARENA_MAX"] = str(options.heaps)
+        os.environ.update(held.environment)  # the server's, as its parent's
+        with serving(options.server, folder, scripts, template, *settings, longest=14) as server:
+            wrong = piece(server, held, state, options)
     options.state.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     tell(state["pieces"])
     return 1 if wrong else 0

@@ -213,6 +213,7 @@ def fill_store(
             zig.exe itself on a shim over Wine (it builds its C runtime for the better part of an
             hour).
     """
+    below = Path(os.environ.get("QBUILD_TEST_ZIG_CACHE", machine.folder / "zig-below"))
     for project, files in wheels.items():
         wheel = lock.wheel(project, "windows-x86_64")
         step = wheel_step(wheel)
@@ -227,7 +228,7 @@ def fill_store(
                 shutil.copytree(files, inside, copy_function=_link, ignore=_not_needed)
             elif bridge:
                 _licences_only(files, inside)
-                machine.builder.bridge(inside / "ziglang", machine.folder / "zig-below")
+                machine.builder.bridge(inside / "ziglang", below)
                 facts[ALTERED] = BRIDGE
             else:
                 shutil.copytree(files, inside, copy_function=_link, ignore=_not_needed)

@@ -105,7 +105,7 @@ void start(void) {
     CreateProcessW(L"Z:\\bin\\sh", line, 0, 0, 0, 0, 0, 0, &info, &made);
     char *status;
     for (DWORD waited = 0; !(status = read_file(done, &size)); waited++) {
-        if (waited > 60000) ExitProcess(99);
+        if (waited > 360000) ExitProcess(99);  /* an hour: the C runtime may have to be built */
         Sleep(10);
     }
     char *said = read_file(out, &size);
