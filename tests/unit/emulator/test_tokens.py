@@ -10,7 +10,7 @@ import pytest
 from qbuild.emulator import gpus, report
 from qbuild.errors import UsageError
 from qbuild.verify.emulate import DRAFTS
-from qbuild.verify.tokens import Token, compare, drafted, read_answer
+from qbuild.verify.tokens import Token, compare, drafted, judged_together, read_answer
 
 
 def token(id: int, **choices: float) -> Token:
@@ -39,6 +39,23 @@ def test_both_numbers_of_a_margin_may_be_off_by_the_error(margin: float, right: 
     found = compare(cpu, gpu)
     assert found.bound == pytest.approx(0.2)
     assert (found.problem == "") == right
+
+
+def test_a_larger_sample_of_the_difference_decides() -> None:
+    """SmolLM2 in Q4_1: five tokens differed by 0.11, the sixth by 0.36, those of others by 0.3."""
+    cpu = [token(9, t9=-0.1, t8=-9.0), token(1, t1=-0.7, t2=-1.06)]
+    gpu = [token(9, t9=-0.21, t8=-9.0), token(2, t1=-0.9, t2=-0.8)]
+    near = [token(5, t5=-0.1, t6=-2.0)]
+    far = [token(5, t5=-0.4, t6=-2.0)]
+    one = compare(cpu, gpu)
+    assert "token 2 differs" in one.problem
+    assert judged_together(one, [compare(near, near)]).problem == one.problem
+    assert judged_together(one, [compare(near, near), compare(near, far)]).problem == ""
+    # What is wrong in the others is not lost, nor a number that is none.
+    wrong = compare([token(1, t1=-0.1, t2=-3.0)], [token(2, t1=-3.0, t2=-0.1)])
+    assert "token 1 differs" in judged_together(compare(near, near), [wrong]).problem
+    nan = compare(near, [token(5, t5=math.nan, t6=-2.0)])
+    assert "not numbers" in judged_together(one, [nan]).problem
 
 
 def test_a_difference_beyond_the_margin_is_a_fault() -> None:

@@ -41,6 +41,8 @@ _NVIDIA: Final = ("cudart", "libcudart", "cublas", "libcublas")
 _SECONDS: Final = 1800.0
 _TOKENS: Final = 16
 _PROMPT: Final = "The capital of France is"
+_OTHER_PROMPTS: Final = ("Once upon a time there was", "Water boils at a temperature of")
+"""Asked where a token differs and few tokens before it say how far the backends are apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,6 +309,8 @@ class Session:
                 plain, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
                 drafting, gpu = tokens.compare(plain, gpu), plain
             both = tokens.compare(cpu, gpu)
+            if both.problem:
+                both = self._with_more_tokens(both, model, setting, more)
             # Of drafted tokens no number is told. Both runs are the GPU's, nearer to each other
             # than to the CPU: a margin may be the model's error, not twice of it.
             drafting = replace(drafting, error=max(drafting.error, both.error / 2))
@@ -330,6 +334,21 @@ class Session:
             seen += f"; {drafting.equal} of {drafting.total} as without drafts, {drafted} drafted"
         seconds = time.monotonic() - started
         return judge(id, title, problems, seen, seconds=seconds)
+
+    def _with_more_tokens(
+        self, both: tokens.Compared, model: Path, setting: Setting, more: Mapping[str, Any] | None
+    ) -> tokens.Compared:
+        """Measure the backends' difference on other prompts, where an early token was judged.
+
+        The few tokens before it are a small sample: a right kernel was called wrong by five. The
+        other answers are judged as well, by all that was measured.
+        """
+        others = []
+        for prompt in _OTHER_PROMPTS:
+            cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
+            gpu, _ = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
+            others.append(tokens.compare(cpu, gpu))
+        return tokens.judged_together(both, others)
 
     def reported(self) -> str:
         """Return what the emulated GPU has written of launches so far."""

@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 NEAR: Final = 0.05
@@ -147,3 +147,15 @@ def compare(cpu: Sequence[Token], gpu: Sequence[Token]) -> Compared:
                 difference = abs(mine.choices[each] - other.choices[each])
                 error = math.nan if math.isnan(difference) else max(error, difference)
     return Compared(equal=equal, total=total, error=error, margin=margin)
+
+
+def judged_together(one: Compared, others: Sequence[Compared]) -> Compared:
+    """Return an answer with the difference that was measured on all of them.
+
+    Where another one is wrong by that, it is returned in its place.
+    """
+    every = (one, *others)
+    errors = [each.error for each in every]
+    error = math.nan if any(math.isnan(each) for each in errors) else max(errors)
+    together = [replace(each, error=error) for each in every]
+    return next((each for each in together if each.problem), together[0])
