@@ -71,7 +71,7 @@ WANTS_HUGE = "{%- if messages[-1].content == 'huge' %}{{- ' ' }}{%- endif %}"
 """Appended to the template: another last byte of the prompt starts the model's other script."""
 AT_ONCE = 30
 SLOTS = 4
-"""A piece begins with 1 MB for each: a slot keeps its last answer, 2 MiB for one of 1 MB."""
+"""A piece begins with 1 MB for each: what is held rises by 2 MiB for each slot that had one."""
 WARM_ROUNDS, FEWEST_ROUNDS = 3, 8
 
 

@@ -48,6 +48,7 @@ def test_a_larger_sample_of_the_difference_decides() -> None:
     near = [token(5, t5=-0.1, t6=-2.0)]
     far = [token(5, t5=-0.4, t6=-2.0)]
     one = compare(cpu, gpu)
+    assert one.by_few
     assert "token 2 differs" in one.problem
     assert judged_together(one, [compare(near, near)]).problem == one.problem
     assert judged_together(one, [compare(near, near), compare(near, far)]).problem == ""
@@ -56,6 +57,8 @@ def test_a_larger_sample_of_the_difference_decides() -> None:
     assert "token 1 differs" in judged_together(compare(near, near), [wrong]).problem
     nan = compare(near, [token(5, t5=math.nan, t6=-2.0)])
     assert "not numbers" in judged_together(one, [nan]).problem
+    assert not compare(near, far).by_few  # all tokens equal
+    assert not nan.by_few
 
 
 def test_a_difference_beyond_the_margin_is_a_fault() -> None:

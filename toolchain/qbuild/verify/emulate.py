@@ -309,7 +309,7 @@ class Session:
                 plain, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
                 drafting, gpu = tokens.compare(plain, gpu), plain
             both = tokens.compare(cpu, gpu)
-            if both.problem:
+            if both.by_few:
                 both = self._with_more_tokens(both, model, setting, more)
             # Of drafted tokens no number is told. Both runs are the GPU's, nearer to each other
             # than to the CPU: a margin may be the model's error, not twice of it.
@@ -346,7 +346,7 @@ class Session:
         others = []
         for prompt in _OTHER_PROMPTS:
             cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
-            gpu, _ = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
+            gpu, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
             others.append(tokens.compare(cpu, gpu))
         return tokens.judged_together(both, others)
 

@@ -77,6 +77,12 @@ class Compared:
         return max(2 * self.error, NEAR)
 
     @property
+    def by_few(self) -> bool:
+        """Whether it is the tokens before the first that differs which call that one wrong."""
+        measured = self.error <= FAR  # which a NaN is not
+        return measured and self.margin is not None and self.margin > self.bound
+
+    @property
     def problem(self) -> str:
         """What is wrong, or ""."""
         if math.isnan(self.error):
@@ -90,7 +96,8 @@ class Compared:
         if self.margin > self.bound:
             return (
                 f"token {self.equal + 1} differs though the CPU prefers its own by "
-                f"{self.margin:.3f}; log-probabilities before it differ by {self.error:.3g} at most"
+                f"{self.margin:.3f}; log-probabilities of equal tokens differ by "
+                f"{self.error:.3g} at most"
             )
         return ""
 

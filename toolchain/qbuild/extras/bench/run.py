@@ -223,20 +223,16 @@ def _serving_all(
     programs: Programs, model: Path, users: int, threads: int, wish: Wish, *, tools: bool
 ) -> Iterator[Server]:
     """Start a server whose users have room for the longest request of the load."""
-    patience = wish.patience
-    context = CONTEXT
-    with serving(
-        programs, model, users=users, threads=threads, context=context, patience=patience
-    ) as server:
-        needs = load.room(server.port, tools=tools, timeout=patience)
-        if needs <= context:
-            yield server
-            return
-    context = needs
-    with serving(
-        programs, model, users=users, threads=threads, context=context, patience=patience
-    ) as server:
-        yield server
+    context, needs, patience = 0, CONTEXT, wish.patience
+    while True:  # twice at most: what a request needs does not change with the context
+        context = max(context, needs)
+        with serving(
+            programs, model, users=users, threads=threads, context=context, patience=patience
+        ) as server:
+            needs = load.room(server.port, tools=tools, timeout=patience)
+            if needs <= context:
+                yield server
+                return
 
 
 def _ratios(measured: Sequence[Measured]) -> dict[str, Ratio | None]:
