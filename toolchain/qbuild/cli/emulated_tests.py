@@ -262,7 +262,8 @@ def _tell_counts(counts: Sequence[counted.Counted]) -> None:
     """Print what kernels did, for each kernel and thread, and how device memory was touched."""
     if not counts:
         return
-    print("  counted in the device IR, before ptxas: an estimate. Per thread; sectors per request")
+    print("  counted in the device IR, before ptxas: an estimate. Per thread; sectors per request;")
+    print("  used: of the sectors' bytes, over 100 % where threads of a warp read the same ones")
     names = (*counted.CLASSES, "shared", "device", "bytes", "sectors", "used %", "blocks", "kernel")
     print("  " + " ".join(f"{name:>7}" for name in names))
     for each in sorted(counts, key=lambda one: -one.threads):
