@@ -103,7 +103,8 @@ def test_the_table_is_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> 
         },
     )  # fmt: skip
     emulated_tests._tell_counts([one])
-    title, names, row = capsys.readouterr().out.splitlines()
+    title, legend, names, row = capsys.readouterr().out.splitlines()
+    assert "over 100 %" in legend
     assert "an estimate" in title
     told = dict(zip(names.split(), row.split(), strict=False))
     assert (told["dp4a"], told["shared"], told["device"]) == ("8.0", "2.0", "3.0")
