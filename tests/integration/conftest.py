@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 import pytest
@@ -15,6 +18,9 @@ from qbuild.recipe.lock import load_lock
 from qbuild.steps.wheel import wheel_step
 from qbuild.store import Store
 from support import small_project
+
+if TYPE_CHECKING:
+    from windows_host.machine import Machine
 
 
 def _user_store() -> Store:
@@ -79,3 +85,18 @@ def small_gcc(tmp_path_factory: pytest.TempPathFactory) -> small_project.SmallPr
         pytest.skip("gcc is not installed (Debian: apt-get install g++)")
     folder = tmp_path_factory.mktemp("small-gcc")
     return small_project.make(folder, resources.lockfile(), toolchain="gcc")
+
+
+@pytest.fixture(scope="session")
+def machine(user_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """The Windows machine of Wine and a real CPython, kept between runs and awake during one."""
+    from qbuild.steps.pinned import fetch_wheel
+    from windows_host import machine as windows
+
+    root = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
+    wheel = load_lock(resources.lockfile()).wheel("ziglang", "linux-x86_64")
+    entry = fetch_wheel(wheel, user_store, Plain(), offline=False)
+    made = windows.make(root / "qbuild-windows-host", entry.path / "files" / "ziglang" / "zig")
+    made = dataclasses.replace(made, byte_code=tmp_path_factory.mktemp("byte-code"))
+    with made.awake():
+        yield made

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -21,12 +19,9 @@ import pytest
 
 from qbuild import resources
 from qbuild.console import Plain
-from qbuild.recipe.load import load_recipe
 from qbuild.recipe.lock import load_lock
 from qbuild.steps.pinned import fetch_wheel
-from qbuild.steps.plan import make_plan
 from qbuild.store import Store
-from qbuild.toolchains.base import hide_paths
 from support import gguf_files, small_project, tiny_coff
 from support.small_project import SmallProject
 from windows_host import machine as windows
@@ -37,18 +32,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.windows_host]
 SCRIPTS = Path(windows.__file__).parent
 KILLS = 5
 WHOLE_BUILD_S = 3600
-
-
-@pytest.fixture(scope="session")
-def machine(user_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """The machine, kept between runs and awake during one."""
-    root = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
-    wheel = load_lock(resources.lockfile()).wheel("ziglang", "linux-x86_64")
-    entry = fetch_wheel(wheel, user_store, Plain(), offline=False)
-    machine = windows.make(root / "qbuild-windows-host", entry.path / "files" / "ziglang" / "zig")
-    machine = dataclasses.replace(machine, byte_code=tmp_path_factory.mktemp("byte-code"))
-    with machine.awake():
-        yield machine
 
 
 def qbuild(machine: Machine, cwd: Path, *words: str, timeout: float = 600) -> str:
@@ -152,7 +135,7 @@ def test_held_files_are_waited_for_then_named(machine: Machine, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("how", "said"), [("run", "ended with 3"), ("stop", "stopped"),
-                                           ("die", "up")])  # fmt: skip
+                                           ("die", "up"), ("check", "up")])  # fmt: skip
 def test_children_end_with_qbuild(machine: Machine, tmp_path: Path, how: str, said: str) -> None:
     done = machine.run(windows_path(SCRIPTS / "children.py"), how, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == said, done.stderr
@@ -312,84 +295,3 @@ def test_verbs_that_build(
     plain.remove("--no-compiler-cache")
     said = verb("reproduce", "-j", "1", words=plain)
     assert said.startswith(f"identical: {small_windows.zip_name}\n")
-
-
-# -- files of llama.cpp, compiled by both ----------------------------------------------------------
-
-FOLDERS = ("ggml/include", "ggml/src", "ggml/src/ggml-cpu", "include", "src", "common", "vendor")
-FILES = (
-    "ggml/src/ggml-threading.cpp", "ggml/src/ggml-alloc.c", "ggml/src/gguf.cpp",
-    "ggml/src/ggml-backend.cpp", "ggml/src/ggml-backend-reg.cpp", "ggml/src/ggml-opt.cpp",
-    "ggml/src/ggml.c", "ggml/src/ggml-quants.c", "src/llama-arch.cpp", "src/llama-hparams.cpp",
-    "src/llama-io.cpp", "src/llama-mmap.cpp", "src/llama-cparams.cpp", "src/llama-impl.cpp",
-    "src/llama-chat.cpp", "src/llama-adapter.cpp", "src/llama-batch.cpp", "src/llama-memory.cpp",
-    "src/unicode-data.cpp", "src/unicode.cpp", "common/console.cpp", "common/log.cpp",
-    "common/json-partial.cpp", "common/sampling.cpp",
-)  # fmt: skip
-
-
-def arguments(file: str, root: str) -> list[str]:
-    """Return how a file is compiled for Windows, the folder's name hidden as a build hides it."""
-    return [
-        "cc" if file.endswith(".c") else "c++", "-target", "x86_64-windows-gnu", "-g0",
-        *hide_paths(root), '-DGGML_VERSION="x"', '-DGGML_COMMIT="x"', "-D_WIN32_WINNT=0xA00",
-        "-DNDEBUG", "-O3", f"-std={'gnu11' if file.endswith('.c') else 'gnu++17'}", "-mavx2",
-        "-mfma", "-mf16c", "-mbmi2", *(f"-I{root}/src/{each}" for each in FOLDERS),
-        "-c", f"{root}/src/{file}", "-o", "made.obj",
-    ]  # fmt: skip
-
-
-def sections(data: bytes) -> list[tuple[bytes, bytes, bytes]]:
-    """Return name, bytes and relocations of a COFF object's sections.
-
-    Without ``.debug$S``: there clang records the name of the temporary file that it wrote, which is
-    random in every run on every system. The link strips it.
-    """
-    count = int.from_bytes(data[2:4], "little")
-    found = []
-    for number in range(count):
-        head = data[20 + 40 * number : 60 + 40 * number]
-        size, at, relocations = (int.from_bytes(head[i : i + 4], "little") for i in (16, 20, 24))
-        many = int.from_bytes(head[32:34], "little")
-        if (name := head[:8].rstrip(b"\0")) != b".debug$S":
-            relocated = data[relocations : relocations + 10 * many]
-            found.append((name + head[36:40], data[at : at + size] if at else b"", relocated))
-    return found
-
-
-@pytest.mark.objects
-def test_files_of_llama_cpp_give_the_same_objects(
-    machine: Machine, user_store: Store, tmp_path: Path
-) -> None:
-    lock = load_lock(resources.lockfile())
-    plan = make_plan(load_recipe("avx2", os="windows"), lock, host="linux-x86_64")
-    patched = user_store.find("patch", plan["patch"].key)
-    if patched is None:
-        pytest.skip("the patched source is not in the store: build avx2 for Windows once")
-    wheel = fetch_wheel(lock.wheel("ziglang", "windows-x86_64"), user_store, Plain(), offline=False)
-    program = tmp_path / "ziglang"
-    shutil.copytree(wheel.path / "files" / "ziglang", program, copy_function=os.link)
-    machine.builder.alter_zig(program)
-    differ = []
-    for name in ("here", "there, with blanks"):
-        shutil.copytree(patched.path / "tree", tmp_path / name / "src", copy_function=os.link)
-        (tmp_path / name / "build").mkdir()
-    for file in FILES:
-        made = []
-        for folder, root, command in (
-            (tmp_path / "here", str(tmp_path / "here"), [str(machine.builder.zig)]),
-            (tmp_path / "there, with blanks", f"Z:{tmp_path}/there, with blanks",
-             ["wine", str(program / "zig.exe")]),
-        ):  # fmt: skip
-            cache = machine.folder / f"zig-objects-{command[0].rpartition('/')[2]}"
-            places = {f"ZIG_{kind}_CACHE_DIR": str(cache) for kind in ("GLOBAL", "LOCAL")}
-            subprocess.run(
-                [*command, *arguments(file, root)], cwd=folder / "build", check=True,
-                env=machine.environment(**places), stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-            made.append((folder / "build" / "made.obj").read_bytes())
-        same = sections(made[0]) == sections(made[1])
-        print("same" if same else "DIFFERENT", len(made[0]), file)
-        if not same:
-            differ.append(file)
-    assert differ == []

@@ -27,6 +27,12 @@ def test_nothing_is_asked_at_the_start() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _a_system_with_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give Windows' Python the number that Linux is played with."""
+    monkeypatch.setattr(signal, "SIGKILL", 9, raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave the test process as it was, and no answer of a played system behind."""
     before = {number: signal.getsignal(number) for number in process._stop_signals()}
@@ -154,7 +160,8 @@ class Bound:
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """What would have been killed."""
     seen: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "killpg", lambda pid, number: seen.append((pid, int(number))))
+    note = lambda pid, number: seen.append((pid, int(number)))  # noqa: E731
+    monkeypatch.setattr(os, "killpg", note, raising=False)
     return seen
 
 
@@ -219,7 +226,7 @@ def test_a_child_that_is_gone_is_no_error(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(os, "killpg", fail)
+    monkeypatch.setattr(os, "killpg", fail, raising=False)
     child: Any = Child()
     process._stop(child, None)
     assert child.waits == [5.0, 5.0]
@@ -229,6 +236,7 @@ def test_on_windows_a_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "system", lambda: "windows")
     child: Any = Child("one\n", "two\n")
     assert list(process._lines(child)) == ["one\n", "two\n"]
+    assert child.stdout.closed, "a build runs some hundred children"
 
     def closed() -> Iterator[str]:
         yield "one\n"

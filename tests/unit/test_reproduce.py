@@ -38,7 +38,8 @@ class Builds:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run it in a store of its own."""
+    """Run it in a store of its own, on Linux: the last tests are about Windows' folders."""
+    monkeypatch.setattr("qbuild.host.system", lambda: "linux")
     monkeypatch.setattr(
         "qbuild.steps.builder.Builder", lambda *_: SimpleNamespace(fetched=lambda: [])
     )

@@ -3,6 +3,7 @@
 children.py run     the child ends by itself: prints its exit status and output
 children.py die     this process ends at once, as if by the task manager
 children.py stop    a stop was asked for while the child is silent
+children.py check   a program that is being checked leaves a child behind, as a start script does
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from pathlib import Path
 
 from qbuild import process
+from qbuild.verify import sandbox
 
 MARK = "qbuild-grandchild"
 FAMILY = (
@@ -32,6 +34,14 @@ def main(how: str) -> None:
         if how == "stop":
             threading.Timer(0.5, setattr, (process, "_stop_asked", True)).start()
 
+    if how == "check":
+        ran = sandbox.run(
+            [sys.executable, "-c", FAMILY.rpartition(";")[0]],
+            scratch=Path.cwd(),
+            env=dict(os.environ),
+        )
+        print(ran.stdout.strip())
+        return
     code = "print('hello'); raise SystemExit(3)" if how == "run" else FAMILY
     try:
         status = process.run_logged(

@@ -17,12 +17,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
+from typing import Any
 
 from qbuild import resources
 from qbuild.recipe.lock import Lock, WheelPin
+from qbuild.steps.base import Step
 from qbuild.steps.ensure import ALTERED
 from qbuild.steps.wheel import wheel_step
-from qbuild.store import Store
+from qbuild.store import Entry, Store
 from windows_host.libraries import Builder
 
 CPYTHON = "3.11.3-1.5.9"
@@ -237,6 +239,26 @@ def fill_store(
                 facts[ALTERED] = SHIM
             return facts
 
+        store.put(step.kind, step.key, step.inputs, fill).path.rename(short)
+
+
+def lend(store: Store, entry: Entry, step: Step, *, altered: str | None = None) -> None:
+    """Put a result of this system into a store for tests.
+
+    Args:
+        store: A store for tests.
+        entry: The result.
+        step: The step there that it stands for.
+        altered: What the entry says of itself when it is not what that step would have made.
+    """
+
+    def fill(dest: Path) -> dict[str, Any]:
+        shutil.copytree(entry.path, dest, copy_function=_link, dirs_exist_ok=True)
+        (dest / "entry.json").unlink()
+        return {**entry.facts, **({ALTERED: altered} if altered else {})}
+
+    short = store.root / step.kind / step.key[:KEY_LETTERS]
+    if not short.is_dir():
         store.put(step.kind, step.key, step.inputs, fill).path.rename(short)
 
 

@@ -55,6 +55,33 @@ static void write_file(const wchar_t *name, const char *data, DWORD size) {
     CloseHandle(f);
 }
 
+/* CMake's files that stand for a group of sources name those with their drive. What the zig below
+   Wine cannot open is renamed in place: a copy of another name would show in `__FILE__`. */
+static void translate_file(const wchar_t *from, const wchar_t *to) {
+    DWORD size;
+    char *data = read_file(from, &size);
+    if (!data) return;
+    char *kept = text; DWORD was = used, big = room;
+    text = 0; used = room = 0;
+    translate(data, size, 0);
+    if (from != to || used != size) write_file(to, text, used);
+    text = kept; used = was; room = big;
+}
+
+static int names_a_group(const wchar_t *w) {
+    static const wchar_t folder[] = L"Unity", file[] = L"unity_";
+    for (; *w; w++) {
+        int i = 0;
+        while (i < 5 && w[i] == folder[i]) i++;
+        if (i < 5 || (w[5] != '/' && w[5] != '\\')) continue;
+        for (i = 0; i < 6 && w[6 + i] == file[i];) i++;
+        if (i < 6) continue;
+        for (w += 12; *w; w++) if (w[0] == '.' && w[1] == 'c') return w[2] == 0 || (w[2] == 'x' && w[3] == 'x' && w[4] == 0);
+        return 0;
+    }
+    return 0;
+}
+
 static void quoted(const wchar_t *w) { char *s = utf8(w); put(" '"); translate(s, length(s), 1); put("'"); }
 
 void start(void) {
@@ -78,20 +105,14 @@ void start(void) {
     put(program);  /* lines that set variables, and the start of the command */
     for (int i = 1; i < count; i++) {
         if (words[i][0] == '@') {
-            char *data = read_file(words[i] + 1, &size);
-            if (data) {
-                char *kept = text; DWORD was = used, big = room;
-                text = 0; used = room = 0;
-                translate(data, size, 0);
-                wchar_t other[4096];
-                wsprintfW(other, L"%s.below", words[i] + 1);
-                write_file(other, text, used);
-                text = kept; used = was; room = big;
-                wsprintfW(other, L"@%s.below", words[i] + 1);
-                quoted(other);
-                continue;
-            }
+            wchar_t other[4096];
+            wsprintfW(other, L"%s.below", words[i] + 1);
+            translate_file(words[i] + 1, other);
+            wsprintfW(other, L"@%s.below", words[i] + 1);
+            quoted(other);
+            continue;
         }
+        if (names_a_group(words[i])) translate_file(words[i], words[i]);
         quoted(words[i]);
     }
     put(" >"); quoted(out); put(" 2>&1\necho $? >"); quoted(base);
@@ -104,9 +125,9 @@ void start(void) {
     PROCESS_INFORMATION made;
     CreateProcessW(L"Z:\\bin\\sh", line, 0, 0, 0, 0, 0, 0, &info, &made);
     char *status;
-    for (DWORD waited = 0; !(status = read_file(done, &size)); waited++) {
-        if (waited > 360000) ExitProcess(99);  /* an hour: the C runtime may have to be built */
-        Sleep(10);
+    for (DWORD waited = 0, ms; !(status = read_file(done, &size)); waited += ms) {
+        if (waited > 3600000) ExitProcess(99);  /* an hour: the C runtime may have to be built */
+        Sleep(ms = waited < 1000 ? 10 : 100);  /* each look costs Wine's servers some time */
     }
     char *said = read_file(out, &size);
     if (said) WriteFile(GetStdHandle(STD_OUTPUT_HANDLE), said, size, &size, 0);

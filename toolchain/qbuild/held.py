@@ -104,7 +104,8 @@ def remove_tree(path: Path) -> None:
 def scratch(prefix: str, within: Path | None = None) -> Iterator[Path]:
     """Give an empty folder that is gone when the context ends.
 
-    As tempfile.TemporaryDirectory, which fails at its end when a scanner holds a file in it.
+    As tempfile.TemporaryDirectory, which fails at its end when a scanner holds a file in it: on
+    Windows it calls itself until a RecursionError, even where it is told to ignore errors.
 
     Args:
         prefix: What its name begins with.

@@ -1,7 +1,7 @@
 """Job objects of Windows: a child and all that it starts end together, and never outlive qbuild.
 
-Only :mod:`qbuild.process` uses them, and only on Windows. Names and numbers are those of
-``<winnt.h>`` and ``<winbase.h>`` for 64 bits.
+Only :mod:`qbuild.process` and :mod:`qbuild.verify.sandbox` use them, and only on Windows. Names and
+numbers are those of ``<winnt.h>`` and ``<winbase.h>`` for 64 bits.
 """
 
 from __future__ import annotations

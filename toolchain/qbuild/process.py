@@ -225,7 +225,10 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def listen() -> None:
-        with contextlib.suppress(ValueError, OSError):  # closed while it was read
+        with (
+            contextlib.suppress(ValueError, OSError),  # closed while it was read
+            contextlib.closing(stream),
+        ):
             for line in stream:
                 heard.put(line)
         heard.put(None)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from qbuild import host
 from qbuild.cuda import toolkit
 from qbuild.cuda.arch import parse_archs
 from qbuild.cuda.toolkit import HostCompiler, Machine, Toolkit, choose
 from qbuild.errors import ToolchainError
+from support.links import make_link
 
 NVCC_SAYS = """nvcc: NVIDIA (R) Cuda compiler driver
 Cuda compilation tools, release 12.4, V12.4.131
@@ -61,8 +63,8 @@ def test_version_of_nvcc(text: str, version: str) -> None:
 
 def test_the_folder_that_a_script_named_nvcc_stands_for() -> None:
     said = "#$ _HERE_=/opt/cuda/bin\n#$ TOP=/opt/cuda/bin/..\n#$ CICC_PATH=/opt/x\n"
-    assert toolkit.top_in_output(said, "/") == "/opt/cuda"
-    assert toolkit.top_in_output("#$ TOP=cu da/bin/..\n", "/home/me") == "/home/me/cu da"
+    assert toolkit.top_in_output(said, "/") == str(Path("/opt/cuda"))
+    assert toolkit.top_in_output("#$ TOP=cu da/bin/..\n", "/home/me") == str(Path("/home/me/cu da"))
     assert toolkit.top_in_output("not found", "/") == ""
 
 
@@ -178,14 +180,17 @@ def test_reasons_are_told_for_each_toolkit() -> None:
 
 
 def test_compilers_are_asked_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(name: str) -> Path:
+        return tmp_path / host.program_name(name)
+
     for name in ("gcc-12", "g++-12", "clang", "clang++", "gcc-13"):
-        (tmp_path / name).write_bytes(b"")
-        (tmp_path / name).chmod(0o755)
+        program(name).write_bytes(b"")
+        program(name).chmod(0o755)
     for name in ("gcc", "g++"):
-        (tmp_path / name).symlink_to(f"{name}-12")
+        make_link(program(name), program(f"{name}-12"))
     monkeypatch.setenv("PATH", str(tmp_path))
     said = {"g++-12": "12.2.0\n", "g++": "12.2.0\n", "clang++": "clang: error\n"}
-    found = toolkit.find_compilers(lambda words: said[Path(words[0]).name])
+    found = toolkit.find_compilers(lambda words: said[Path(words[0]).name.partition(".")[0]])
     assert [(each.kind, each.version) for each in found] == [("gcc", "12.2.0")]
-    assert found[0].cxx == str(tmp_path / "g++-12")
-    assert found[0].cc == str(tmp_path / "gcc-12")
+    assert found[0].cxx == str(program("g++-12"))
+    assert found[0].cc == str(program("gcc-12"))

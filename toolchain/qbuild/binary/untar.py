@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from qbuild import host
 from qbuild.binary.names import Folders, check_name
 from qbuild.errors import ArchiveError
 
@@ -137,7 +138,7 @@ def _extract(path: Path, folder: Path, under: str, max_bytes: int) -> Iterator[P
             name = name[len(under) + 1 :] if under else name
             if member.isdir() and name in ("", "."):
                 continue
-            check_name(name, archive=path.name, portable=False)
+            check_name(name, archive=path.name, portable=host.system() != "linux")
             if member.isdir():
                 continue
             if not member.isreg():

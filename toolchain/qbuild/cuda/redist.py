@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild import bounds, held
+from qbuild import bounds, held, host
 from qbuild.binary.names import check_name
 from qbuild.console import Reporter
 from qbuild.errors import ArchiveError, OriginError, ToolchainError
@@ -288,7 +288,7 @@ def _lay(tar: tarfile.TarFile, folder: Path, name: str) -> None:
         _, _, inner = member.name.removeprefix("./").partition("/")
         if not inner or member.isdir():
             continue
-        check_name(inner, archive=name, portable=False)
+        check_name(inner, archive=name, portable=host.system() != "linux")
         dest = folder.joinpath(*inner.split("/"))
         _plain_parents(dest.parent, folder, refuse, member.name)
         if member.issym():

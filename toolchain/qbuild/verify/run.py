@@ -7,13 +7,12 @@ something" does not pass for "it computes right".
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbuild import host
+from qbuild import held, host
 from qbuild.binary.zip_reader import open_zip
 from qbuild.bundle.manifest import Manifest
 from qbuild.console import Reporter, Silent
@@ -133,8 +132,7 @@ def run_checks(
         VerifyError: The sandbox itself does not work.
     """
     reporter = reporter or Silent()
-    with tempfile.TemporaryDirectory(prefix="qbuild-verify-", ignore_cleanup_errors=True) as name:
-        scratch = Path(name)
+    with held.scratch("qbuild-verify-") as scratch:
         plan = plan_for(
             target_os=target_os,
             cpu_level=cpu_level,

@@ -2,8 +2,9 @@
 
 The program is started by :mod:`qbuild.verify.sandbox_child`, a small helper process that enters a
 network namespace of its own, watches time and memory, and at the end kills everything that the
-program left behind, daemons included. What the operating system does not offer (a namespace where
-they are forbidden, or another system than Linux) is reported in the result, not passed over.
+program left behind, daemons included; on Windows a job object does that, and nobody watches memory.
+What the operating system does not offer (a namespace where they are forbidden, or another system
+than Linux) is reported in the result, not passed over.
 
 This keeps an honest but broken program from doing harm. It is no jail for a hostile one: the file
 system stays visible, and files that the user may change can be changed.
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from qbuild import host, job
 from qbuild.errors import VerifyError
 
 Stopped = Literal["", "time", "memory"]
@@ -158,8 +160,10 @@ def _ask_helper(spec: Mapping[str, Any], program: str, patience: float) -> dict[
     Raises:
         VerifyError: The program or the helper could not be started at all.
     """
+    windows = host.system() == "windows"
     helper = subprocess.Popen(
         [sys.executable, "-I", str(_HELPER)],
+        creationflags=job.SUSPENDED_GROUP if windows else 0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -167,6 +171,7 @@ def _ask_helper(spec: Mapping[str, Any], program: str, patience: float) -> dict[
         encoding="utf-8",
         errors="replace",
     )
+    bound = job.bind(helper.pid) if windows else None
     try:
         answer, trouble = helper.communicate(json.dumps(spec), patience)
     except subprocess.TimeoutExpired:
@@ -182,6 +187,8 @@ def _ask_helper(spec: Mapping[str, Any], program: str, patience: float) -> dict[
             except subprocess.TimeoutExpired:
                 helper.kill()
                 helper.wait()
+        if bound is not None:
+            bound.end()  # a script's program outlives the script there, and holds its files
     if helper.returncode != 0:
         reason = trouble.strip().splitlines()[-1] if trouble.strip() else "no reason given"
         raise VerifyError(f"{Path(program).name} could not be started: {reason}", where=program)

@@ -24,6 +24,8 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
 
+SIGKILL = 9  # Windows' signal module lacks the name; there a job object ends what is left
+
 PROC = Path("/proc")
 
 
@@ -111,7 +113,9 @@ def limit(file_size: int) -> None:
 
 
 def descendants() -> dict[int, int]:
-    """Return process id → resident pages of everything below this process."""
+    """Return process id → resident pages of everything below this process; nothing on Windows."""
+    if not hasattr(os, "fork"):  # in Wine /proc is there, with other numbers
+        return {}
     parent: dict[int, int] = {}
     pages: dict[int, int] = {}
     for entry in PROC.glob("[0-9]*/stat"):
@@ -132,7 +136,7 @@ def descendants() -> dict[int, int]:
 
 def reap_and_count() -> int:
     """Collect what has ended below this process and return how many are left."""
-    with contextlib.suppress(ChildProcessError):
+    with contextlib.suppress(ChildProcessError, AttributeError):  # Windows has nothing to collect
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     return len(descendants())
@@ -146,7 +150,7 @@ def kill_all(child: subprocess.Popen[bytes]) -> None:
             break
         for pid in left:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, SIGKILL)
         if child.poll() is None:
             child.kill()
             child.wait()
@@ -197,7 +201,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the group; the parent decides
     stopped, peak = supervise(child, order)
-    returncode = child.returncode if not stopped else -int(signal.SIGKILL)
+    returncode = child.returncode if not stopped else -SIGKILL
     patience = time.monotonic() + (0 if stopped else order["linger"])
     while time.monotonic() < patience and reap_and_count():
         time.sleep(0.05)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from qbuild import bounds
+from qbuild import bounds, held
 from qbuild.binary.zip_reader import ZipView, open_zip
 from qbuild.bundle.manifest import FILE_NAME as MANIFEST
 from qbuild.bundle.manifest import Manifest, load_manifest
@@ -123,16 +123,16 @@ def scratch_folder() -> Iterator[Path]:
     Raises:
         VerifyError: None can be made.
     """
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="qbuild-verify-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise VerifyError(
-            f"there is no place to unpack for checking: {error.strerror or error}",
-            where=tempfile.gettempdir(),
-            fix="point TMPDIR at a folder that can be written to",
-        ) from error
-    with folder as name:
-        yield Path(name)
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(held.scratch("qbuild-verify-"))
+        except OSError as error:
+            raise VerifyError(
+                f"there is no place to unpack for checking: {error.strerror or error}",
+                where=tempfile.gettempdir(),
+                fix="point TMPDIR at a folder that can be written to",
+            ) from error
+        yield folder
 
 
 def read_bundle(name: str, unpacked: Unpacked) -> Bundle:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from qbuild import held
 from qbuild.errors import VerifyError
 from qbuild.verify import canary
 from qbuild.verify.sandbox import Limits, run
@@ -50,13 +50,13 @@ def emulates(qemu: str, loader: str, env: Mapping[str, str], scratch: Path) -> b
     Raises:
         VerifyError: qemu-user cannot be started.
     """
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
-        program = Path(name) / "canary.exe"
+    with held.scratch("canary-", scratch) as folder:
+        program = folder / "canary.exe"
         program.write_bytes(canary.program())
         lives = [
             run(
                 [qemu, "-cpu", cpu, loader, str(program)],
-                scratch=Path(name),
+                scratch=folder,
                 env=env,
                 limits=_CANARY_LIMITS,
             ).ok

@@ -159,6 +159,11 @@ type nul > "plain-folders.cmake"
 >>"plain-folders.cmake" echo.  return^(^)
 >>"plain-folders.cmake" echo.endif^(^)
 >>"plain-folders.cmake" echo.
+>>"plain-folders.cmake" echo.# ggml asks git for its commit and puts the answer into a binary: that of whatever repository lies
+>>"plain-folders.cmake" echo.# around the build, or another one where there is no git. The source has no repository of its own,
+>>"plain-folders.cmake" echo.# so the answer is nothing on every machine.
+>>"plain-folders.cmake" echo.set(GIT_EXE "${CMAKE_COMMAND};-E;true" CACHE STRING "" FORCE)
+>>"plain-folders.cmake" echo.
 >>"plain-folders.cmake" echo.# What a recipe asks to define for every file; nothing for most.
 >>"plain-folders.cmake" echo.add_compile_definitions^(${QBUILD_DEFINITIONS}^)
 >>"plain-folders.cmake" echo.

@@ -137,6 +137,11 @@ if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL CMAKE_SOURCE_DIR)
   return()
 endif()
 
+# ggml asks git for its commit and puts the answer into a binary: that of whatever repository lies
+# around the build, or another one where there is no git. The source has no repository of its own,
+# so the answer is nothing on every machine.
+set(GIT_EXE "${CMAKE_COMMAND};-E;true" CACHE STRING "" FORCE)
+
 # What a recipe asks to define for every file; nothing for most.
 add_compile_definitions(${QBUILD_DEFINITIONS})
 
