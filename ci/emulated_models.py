@@ -54,7 +54,7 @@ def pairs(every: bool) -> Iterator[tuple[str, str, Setting, int]]:
             if kind in ("dense", "experts") and type_ in _SPLIT:
                 for setting in emulate.TWO_DEVICES:
                     yield kind, type_, setting, 2
-        turn += 1  # the kinds begin at different settings
+        turn += 2  # seven types and two: the kinds begin at different settings
 
 
 def row_of(kind: str, type_: str, setting: Setting) -> str:

@@ -26,6 +26,13 @@ def faults(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build([DATA / "faults.cu"], tmp_path_factory.mktemp("faults"), store=store, checks=True)
 
 
+@pytest.fixture(scope="module")
+def counting(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(
+        [DATA / "counted.cu"], tmp_path_factory.mktemp("counted"), store=store, counts=True
+    )
+
+
 def run(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [program, *arguments], env={**os.environ, **variables},
@@ -71,22 +78,37 @@ def test_a_fault_is_named(faults: Path, name: str, error: int, words: tuple[str,
     assert bool(ran.stderr) == bool(words)
 
 
-def test_counters_say_what_kernels_do(store: Path, tmp_path: Path) -> None:
-    program = build([DATA / "counted.cu"], tmp_path, store=store, counts=True)
+def test_counters_say_what_kernels_do(counting: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts.tsv"
-    ran = run(program, QBUILD_EMULATOR_COUNTS=str(counts), QBUILD_EMULATOR_SHUFFLE="3")
+    ran = run(counting, QBUILD_EMULATOR_COUNTS=str(counts), QBUILD_EMULATOR_SHUFFLE="3")
     assert ran.stdout == "error 0\n", ran.stderr
-    close_by, far_apart, dots = counted.read(counts)  # in the order of their first launch
+    close_by, far_apart, dots, *_ = counted.read(counts)  # in the order of their first launch
     assert (close_by.blocks, close_by.threads, close_by.instructions["fma"]) == (8, 512, 512)
+    issued = close_by.memory.pop("issued")
+    assert sum(close_by.instructions.values()) == 32 * issued
     assert close_by.memory == {
         "shared_loads": 0, "shared_stores": 0, "loads": 512, "stores": 512,
         "bytes_read": 2048, "bytes_written": 2048, "requests": 32, "sectors": 128,
+        "shared_parts": 0, "shared_passes": 0,
     }  # fmt: skip
     assert close_by.used == 1.0
     assert (far_apart.memory["requests"], far_apart.memory["sectors"]) == (2, 32 + 4)
     assert dots.instructions["dp4a"] == dots.instructions["barrier"] == 64
     assert (dots.memory["shared_stores"], dots.memory["shared_loads"]) == (64, 64)
     assert (dots.memory["loads"], dots.memory["stores"]) == (128, 32)
+    assert (dots.together, dots.passes) == (1.0, 1.0)  # whole warps leave, whole rows are read
+
+
+def test_counters_see_bank_conflicts_and_lanes_that_part(counting: Path, tmp_path: Path) -> None:
+    counts = tmp_path / "counts.tsv"
+    run(counting, QBUILD_EMULATOR_COUNTS=str(counts))
+    *_, banks, parting = counted.read(counts)
+    # 32 rows are written; eight bytes a lane take two passes; then a word of every row
+    # (all in one bank), every fourth word, one word for all.
+    assert banks.memory["shared_parts"] == 32 + 2 + 1 + 1 + 1
+    assert banks.memory["shared_passes"] == 32 + 2 + 32 + 4 + 1
+    assert banks.together == 1.0
+    assert parting.together == pytest.approx(8 / 32, abs=0.02)  # all but the first instructions
 
 
 def test_uninitialised_shared_memory_is_not_a_number(faults: Path) -> None:

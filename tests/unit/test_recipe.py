@@ -178,6 +178,7 @@ def test_a_recipe_that_is_not_utf8_says_so(tmp_path: Path) -> None:
     [
         ("avx", "there is no recipe `avx`"),
         ("", "there is no recipe ``"),
+        ("dist/llama-avx2-linux.ZIP", "a finished bundle is no recipe"),
         ("./nothing.toml", "recipe file not found"),
         ("nothing.toml", "recipe file not found"),
     ],

@@ -23,6 +23,27 @@ static __global__ void dots(const int * a, const int * b, int * c) {
     }
 }
 
+static __global__ void banks(int * y) {
+    __shared__ __align__(16) int tile[32 * 32];
+    const int t = threadIdx.x;
+    for (int row = 0; row < 32; row++) {
+        tile[row * 32 + t] = row + t;
+    }
+    __syncthreads();
+    const long long two = ((const long long *) tile)[t];
+    y[t] = tile[t * 32] + tile[t * 4] + tile[7] + (int) (two >> 32 ^ two);
+}
+
+static __global__ void parting(const float * x, float * y) {
+    if (threadIdx.x < 8) {
+        float sum = 0.0f;
+        for (int i = 0; i < (int) x[0] + 100; i++) {
+            sum = sum * 0.5f + x[i];
+        }
+        y[threadIdx.x] = sum;
+    }
+}
+
 int main() {
     float * x, * y;
     cudaMalloc(&x, 1024 * sizeof(float));
@@ -32,6 +53,8 @@ int main() {
     far_apart<<<1, 32>>>(x, y);
     dots<<<1, 64>>>((const int *) x, (const int *) x + 64, (int *) y);
     close_by<<<4, 64>>>(x, y);
+    banks<<<1, 32>>>((int *) y);
+    parting<<<1, 32>>>(x, y);
     printf("error %d\n", cudaDeviceSynchronize());
     return 0;
 }

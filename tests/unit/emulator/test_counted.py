@@ -54,7 +54,7 @@ def classes(text: str) -> list[dict[str, int]]:
         number: [int(each) for each in re.findall(r"i32 (\d+)", row)]
         for number, row in re.findall(r"^@qe\.classes\.(\d+) = [^\[]*\[[^\]]*\] (.*)$", text, re.M)
     }
-    order = re.findall(r"@qe_count_block\(ptr @qe\.classes\.(\d+)\)", text)
+    order = re.findall(r"@qe_count_block\(ptr %q\.t, ptr @qe\.classes\.(\d+), i32 \d+\)", text)
     return [dict(zip(counted.CLASSES, rows[number], strict=True)) for number in order]
 
 
@@ -65,6 +65,16 @@ def test_each_block_says_what_is_in_it() -> None:
     # The product goes into the sum: one instruction. Where a product is used twice it stays.
     assert {k: v for k, v in middle.items() if v} == {"fma": 1, "dp4a": 1}
     assert {k: v for k, v in last.items() if v} == {"float": 2, "barrier": 1}
+
+
+def test_each_block_has_a_number_of_its_own() -> None:
+    text = counted.counting(
+        UNIT + UNIT.replace("@k", "@m").replace("  %q.t = call ptr @qe_self()\n", "", 1)
+    )
+    numbers = re.findall(r"@qe_count_block\([^)]*, i32 (\d+)\)", text)
+    assert numbers == [str(each) for each in range(6)]
+    # a function that did not ask who runs it asks now, before it says so
+    assert text.count("%q.t = call ptr @qe_self()") == 2
 
 
 def test_calls_come_behind_what_a_block_must_begin_with() -> None:
@@ -79,13 +89,15 @@ def test_calls_come_behind_what_a_block_must_begin_with() -> None:
 
 def test_what_the_counters_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "counts.tsv"
-    numbers = [2, 64, 1, 2, 3, 4, 5, 6, 7, 10, 11, 32, 32, 128, 128, 2, 16]
+    numbers = [2, 64, 1, 2, 3, 4, 5, 6, 7, 10, 11, 32, 32, 128, 128, 2, 16, 4, 6, 7]
     path.write_text("\t".join(["k", *map(str, numbers)]) + "\n", encoding="utf-8")
     (found,) = counted.read(path)
     assert (found.kernel, found.blocks, found.threads) == ("k", 2, 64)
     assert found.instructions["other"] == 7
     assert found.memory["sectors"] == 16
     assert found.used == pytest.approx(0.5)  # 256 bytes of 512
+    assert found.passes == pytest.approx(1.5)
+    assert found.together == pytest.approx(28 / (32 * 7))
     path.write_text("k\t1\n", encoding="utf-8")
     with pytest.raises(ValueError):
         counted.read(path)
@@ -100,13 +112,16 @@ def test_the_table_is_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> 
         memory={
             "shared_loads": 64, "shared_stores": 64, "loads": 128, "stores": 64,
             "bytes_read": 512, "bytes_written": 256, "requests": 6, "sectors": 48,
+            "shared_parts": 4, "shared_passes": 8, "issued": 56,
         },
     )  # fmt: skip
     emulated_tests._tell_counts([one])
-    title, legend, names, row = capsys.readouterr().out.splitlines()
+    title, legend, _, _, names, row = capsys.readouterr().out.splitlines()
     assert "over 100 %" in legend
     assert "an estimate" in title
     told = dict(zip(names.split(), row.split(), strict=False))
     assert (told["dp4a"], told["shared"], told["device"]) == ("8.0", "2.0", "3.0")
     assert told["sectors"] == "8.0"
+    assert told["passes"] == "2.0"
+    assert told["lanes%"] == "50.0"
     assert row.split()[-3:] == ["50.0", "2", "_Z1k"]

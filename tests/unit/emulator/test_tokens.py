@@ -26,9 +26,21 @@ def test_equal_answers_have_no_problem_and_tell_how_far_they_are_apart() -> None
 
 
 def test_a_difference_within_the_margin_is_none() -> None:
-    cpu = [token(1, t1=-0.70, t2=-0.72)]
-    gpu = [token(2, t1=-0.75, t2=-0.70)]
+    cpu = [token(9, t9=-0.1, t8=-9.0), token(1, t1=-0.70, t2=-0.72)]
+    gpu = [token(9, t9=-0.11, t8=-9.0), token(2, t1=-0.75, t2=-0.70)]
     assert compare(cpu, gpu).problem == ""
+
+
+def test_a_first_token_that_differs_shows_nothing_by_itself() -> None:
+    """Experts in MXFP4 said another first token, by a small margin: a row of nothing had passed."""
+    one = compare([token(1, t1=-0.70, t2=-0.72)], [token(2, t1=-0.75, t2=-0.70)])
+    assert one.by_few  # so other prompts are asked
+    assert one.problem.startswith("the first token differs")
+    near = [token(5, t5=-0.1, t6=-2.0)]
+    other = compare(near, [token(5, t5=-0.13, t6=-2.0)])
+    assert judged_together(one, [one, other]).problem == ""
+    assert judged_together(one, [one, one]).problem == one.problem
+    assert compare([], []).problem == ""
 
 
 @pytest.mark.parametrize(("margin", "right"), [(0.19, True), (0.21, False)])

@@ -1,5 +1,6 @@
-// Counts what kernels do: instructions by class, and the 32-byte sectors of device memory that a warp's
-// accesses touch. For units that were made to be counted (qbuild.emulator.counted). The instructions are
+// Counts what kernels do: instructions by class, how many of a warp's lanes run them together, the 32-byte
+// sectors of device memory that a warp's accesses touch, and how often shared memory has to be passed over
+// for one of them. For units that were made to be counted (qbuild.emulator.counted). The instructions are
 // those of the device IR, before ptxas: an estimate.
 
 #include "../kernel.h"
@@ -10,6 +11,7 @@
 
 enum { CLASSES = 7 }; // qbuild.emulator.counted.CLASSES, in its order
 enum { SECTOR = 32, KERNELS = 4096 };
+enum { BANKS = 32, WORD = 4, PASS = BANKS * WORD }; // shared memory since compute capability 5.0
 
 struct counts {
     const char * name;
@@ -17,6 +19,8 @@ struct counts {
     uint64_t instructions[CLASSES];
     uint64_t shared[2];                              // loads, stores (atomics are stores)
     uint64_t device[2], bytes[2], requests, sectors; // device memory: of threads, of threads, of warps, of warps
+    uint64_t parts, passes;                          // shared memory, of warps: needed at least, needed
+    uint64_t issued;                                 // instructions, of warps
 };
 
 static struct counts   every[KERNELS];
@@ -25,38 +29,101 @@ static struct counts * now;
 
 // What the block that runs has touched: each lane's n-th time at one access belongs to the warp's n-th time.
 struct touch {
-    uint64_t request, sector;
+    uint64_t request, place; // a sector of device memory, or a word of shared memory
 };
 
-static struct touch * touched;
-static size_t         touched_count, touched_room;
+struct touches {
+    struct touch * list;
+    size_t count, room;
+};
+
+static struct touches device, shared;
 
 struct times {
     uint32_t block, thread, site, times;
 };
 
-enum { TIMES = 1 << 20 };
-static struct times times[TIMES];
-static uint32_t     block = 1, used;
-static uint8_t      begun[QE_MAX_THREADS];
+// How often each lane of a warp has come to one basic block.
+struct visits {
+    uint32_t block, warp, site, weight;
+    uint32_t lanes[QE_WARP];
+};
+
+enum { TIMES = 1 << 20, VISITS = 1 << 17 };
+static struct times  times[TIMES];
+static struct visits visits[VISITS];
+static uint32_t      visited[VISITS], visited_count;
+static uint32_t      block = 1, used;
+static uint8_t       begun[QE_MAX_THREADS];
+
+static void add_touch(struct touches * to, uint64_t request, uint64_t place) {
+    if (to->count == to->room) {
+        to->room = to->room ? 2 * to->room : 1 << 16;
+        to->list = realloc(to->list, to->room * sizeof *to->list);
+        if (to->list == NULL) {
+            abort();
+        }
+    }
+    to->list[to->count++] = (struct touch) { request, place };
+}
 
 static int by_request(const void * a, const void * b) {
     const struct touch * x = a, * y = b;
     return x->request != y->request ? (x->request < y->request ? -1 : 1)
-                                    : (x->sector > y->sector) - (x->sector < y->sector);
+                                    : (x->place > y->place) - (x->place < y->place);
+}
+
+static void count_sectors(void) {
+    qsort(device.list, device.count, sizeof *device.list, by_request);
+    for (size_t i = 0; i < device.count; i++) {
+        int same = i > 0 && device.list[i].request == device.list[i - 1].request;
+        now->requests += !same;
+        now->sectors += !same || device.list[i].place != device.list[i - 1].place;
+    }
+    device.count = 0;
+}
+
+// Lanes that want the same word of a bank get it together; each other word of that bank is one pass more.
+static void count_passes(void) {
+    qsort(shared.list, shared.count, sizeof *shared.list, by_request);
+    uint32_t words[BANKS], most = 0;
+    for (size_t i = 0; i < shared.count; i++) {
+        int same = i > 0 && shared.list[i].request == shared.list[i - 1].request;
+        if (!same) {
+            now->parts++;
+            now->passes += most;
+            most = 0;
+            memset(words, 0, sizeof words);
+        }
+        if (!same || shared.list[i].place != shared.list[i - 1].place) {
+            uint32_t in_bank = ++words[shared.list[i].place % BANKS];
+            most = in_bank > most ? in_bank : most;
+        }
+    }
+    now->passes += most;
+    shared.count = 0;
+}
+
+// A warp runs a basic block at least as often as that of its lanes which comes to it most often.
+static void count_issued(void) {
+    for (uint32_t i = 0; i < visited_count; i++) {
+        const struct visits * v = &visits[visited[i]];
+        uint32_t most = 0;
+        for (uint32_t lane = 0; lane < QE_WARP; lane++) {
+            most = v->lanes[lane] > most ? v->lanes[lane] : most;
+        }
+        now->issued += (uint64_t) most * v->weight;
+    }
+    visited_count = 0;
 }
 
 static void end_block(void) {
     if (now == NULL) {
         return;
     }
-    qsort(touched, touched_count, sizeof *touched, by_request);
-    for (size_t i = 0; i < touched_count; i++) {
-        int same = i > 0 && touched[i].request == touched[i - 1].request;
-        now->requests += !same;
-        now->sectors += !same || touched[i].sector != touched[i - 1].sector;
-    }
-    touched_count = 0;
+    count_sectors();
+    count_passes();
+    count_issued();
     now->blocks++;
     memset(begun, 0, sizeof begun);
     block++;
@@ -79,9 +146,30 @@ void qe_count_thread(struct qe_thread * t, const char * name) {
     now->threads++;
 }
 
-void qe_count_block(const uint32_t classes[CLASSES]) {
+static void count_visit(const struct qe_thread * t, uint32_t site, uint32_t weight) {
+    uint32_t warp = t->warp->index, at = (site * 32 + warp) * 2654435761u % VISITS;
+    while (visits[at].block == block && (visits[at].warp != warp || visits[at].site != site)) {
+        at = (at + 1) % VISITS;
+    }
+    if (visits[at].block != block) {
+        if (visited_count == VISITS - 1) {
+            abort();
+        }
+        visits[at] = (struct visits) { .block = block, .warp = warp, .site = site, .weight = weight };
+        visited[visited_count++] = at;
+    }
+    visits[at].lanes[t->lane]++;
+}
+
+// At the start of a basic block: how many instructions of each class it has, and its number in the unit.
+void qe_count_block(struct qe_thread * t, const uint32_t classes[CLASSES], uint32_t site) {
+    uint32_t sum = 0;
     for (int i = 0; now != NULL && i < CLASSES; i++) {
         now->instructions[i] += classes[i];
+        sum += classes[i];
+    }
+    if (now != NULL) {
+        count_visit(t, site, sum);
     }
 }
 
@@ -105,23 +193,23 @@ void qe_count_access(struct qe_thread * t, const void * address, uint32_t bytes,
     if (now == NULL || (p >= t->stack_top - 128 * 1024 && p < t->stack_top + 64)) {
         return; // parameters, and what ptxas keeps in registers
     }
+    uint64_t request = (uint64_t) t->warp->index << 56 | (uint64_t) (site / 4) << 30
+                     | (uint64_t) times_at(t->index, site) << 3;
     // Static arrays of the largest unit end below one MiB.
     if (p >= t->block->shared && p < t->block->shared + (1 << 20)) {
         now->shared[store]++;
+        // 32 lanes of four bytes fill a pass; of eight bytes it takes the lanes of half a warp, of 16 a quarter.
+        request |= (uint64_t) t->lane * (bytes > 16 ? 16 : bytes < WORD ? WORD : bytes) / PASS;
+        uint64_t from = (uint64_t) (p - t->block->shared);
+        for (uint64_t word = from / WORD; word <= (from + bytes - 1) / WORD; word++) {
+            add_touch(&shared, request, word);
+        }
         return;
     }
     now->device[store]++;
     now->bytes[store] += bytes;
-    uint64_t request = (uint64_t) t->warp->index << 56 | (uint64_t) (site / 4) << 28 | times_at(t->index, site);
     for (uint64_t sector = (uintptr_t) p / SECTOR; sector <= ((uintptr_t) p + bytes - 1) / SECTOR; sector++) {
-        if (touched_count == touched_room) {
-            touched_room = touched_room ? 2 * touched_room : 1 << 16;
-            touched = realloc(touched, touched_room * sizeof *touched);
-            if (touched == NULL) {
-                abort();
-            }
-        }
-        touched[touched_count++] = (struct touch) { request, sector };
+        add_touch(&device, request, sector);
     }
 }
 
@@ -138,7 +226,8 @@ __attribute__((destructor)) static void write_counts(void) {
             fprintf(out, "\t%llu", (unsigned long long) c->instructions[i]);
         }
         const uint64_t rest[] = { c->shared[0], c->shared[1], c->device[0], c->device[1],
-                                  c->bytes[0], c->bytes[1], c->requests, c->sectors };
+                                  c->bytes[0], c->bytes[1], c->requests, c->sectors,
+                                  c->parts, c->passes, c->issued };
         for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
             fprintf(out, "\t%llu", (unsigned long long) rest[i]);
         }

@@ -264,13 +264,22 @@ def _tell_counts(counts: Sequence[counted.Counted]) -> None:
         return
     print("  counted in the device IR, before ptxas: an estimate. Per thread; sectors per request;")
     print("  used: of the sectors' bytes, over 100 % where threads of a warp read the same ones")
-    names = (*counted.CLASSES, "shared", "device", "bytes", "sectors", "used %", "blocks", "kernel")
+    print(
+        "  passes: over shared memory for each needed, 1 without bank conflicts; lanes: of a warp's"
+    )
+    print("  32, how many run an instruction, if those that part meet again as soon as they can")
+    names = (
+        *counted.CLASSES, "lanes%", "shared", "passes", "device", "bytes", "sectors", "used %",
+        "blocks", "kernel",
+    )  # fmt: skip
     print("  " + " ".join(f"{name:>7}" for name in names))
     for each in sorted(counts, key=lambda one: -one.threads):
         memory, threads = each.memory, each.threads
         row = [
             *(count / threads for count in each.instructions.values()),
+            100 * each.together,
             (memory["shared_loads"] + memory["shared_stores"]) / threads,
+            each.passes,
             (memory["loads"] + memory["stores"]) / threads,
             (memory["bytes_read"] + memory["bytes_written"]) / threads,
             memory["sectors"] / max(1, memory["requests"]),

@@ -2,12 +2,14 @@
 
 Works on the text that :func:`qbuild.emulator.retarget.retarget` gives with checks: the calls in
 front of each access go to the counters instead, and each basic block begins with a call that hands
-over how many instructions of each class are in it. It is the IR that ptxas' input is made of: ptxas
-fuses, drops and adds instructions, so what comes out is an estimate.
+over how many instructions of each class are in it, and its number: from how often each lane comes
+there follows what a warp runs together. It is the IR that ptxas' input is made of: ptxas fuses,
+drops and adds instructions, so what comes out is an estimate.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ CLASSES: Final = ("fma", "float", "dp4a", "branch", "shuffle", "barrier", "other
 
 _NUMBERS: Final = (
     "shared_loads", "shared_stores", "loads", "stores", "bytes_read", "bytes_written",
-    "requests", "sectors",
+    "requests", "sectors", "shared_parts", "shared_passes", "issued",
 )  # fmt: skip
 _NAME = r'%(?:"[^"]+"|[\w.$-]+)'
 _PRODUCT = re.compile(rf"^  ({_NAME}) = fmul (?:\w+ )*?(?:contract|fast) ")
@@ -28,6 +30,7 @@ _SUM = re.compile(r"^  \S+ = f(?:add|sub) (?:\w+ )*?(?:contract|fast) ")
 _FLOAT = re.compile(r"^  \S+ = (?:fadd|fsub|fmul|fdiv|fneg|fcmp|frem) ")
 _LABEL = re.compile(r'^(?:"[^"]+"|[\w.$-]+):')
 _CALL = re.compile(r"call [^@\n]*@([\w.$-]+)\(")
+_THREAD: Final = "  %q.t = call ptr "
 _ENTRY = re.compile(r"(define internal void @qe\.entry\.(\d+)\(ptr %args\) \{\n)", re.MULTILINE)
 _NOTHING: Final = (
     "phi ",
@@ -55,13 +58,15 @@ def counting(text: str) -> str:
     text = text.replace("@qe_access(", "@qe_count_access(")
     out: list[str] = []
     tables: dict[tuple[int, ...], int] = {}
+    numbers = itertools.count()  # of basic blocks, over the whole unit
     end = 0
     for match in re.finditer(r"^define internal [^\n]*\{\n", text, re.MULTILINE):
         if "@qe.entry." in match[0]:
             continue
         stop = text.index("\n}\n", match.end())
         out.append(text[end : match.end()])
-        out.append("\n".join(_function(text[match.end() : stop].split("\n"), tables)))
+        lines = text[match.end() : stop].split("\n")
+        out.append("\n".join(_function(lines, tables, numbers)))
         end = stop
     out.append(text[end:])
     whole = _ENTRY.sub(
@@ -80,13 +85,16 @@ def counting(text: str) -> str:
     missing = "" if "declare ptr @qe_self()" in whole else "declare ptr @qe_self()\n"
     return (
         f"{whole}{rows}{missing}declare void @qe_count_thread(ptr, ptr)\n"
-        "declare void @qe_count_block(ptr)\n"
+        "declare void @qe_count_block(ptr, ptr, i32)\n"
     )
 
 
-def _function(lines: Sequence[str], tables: dict[tuple[int, ...], int]) -> Iterator[str]:
+def _function(
+    lines: Sequence[str], tables: dict[tuple[int, ...], int], numbers: Iterator[int]
+) -> Iterator[str]:
     """Yield a function's lines, each block with its call behind the last phi."""
     fused = _fused(lines)
+    known = any(line.startswith(_THREAD) for line in lines)
     start = 0
     while start < len(lines):
         stop = start + 1
@@ -94,13 +102,18 @@ def _function(lines: Sequence[str], tables: dict[tuple[int, ...], int]) -> Itera
             stop += 1
         block = lines[start:stop]
         at = 1 if _LABEL.match(block[0]) else 0
-        while at < len(block) and " = phi " in block[at]:
+        while at < len(block) and (" = phi " in block[at] or block[at].startswith(_THREAD)):
             at += 1
         counts = _counts(block, fused)
         number = tables.setdefault(counts, len(tables))
         yield from block[:at]
+        if start == 0 and not known:
+            yield f"{_THREAD}@qe_self()"
         if any(counts):
-            yield f"  call void @qe_count_block(ptr @qe.classes.{number})"
+            yield (
+                f"  call void @qe_count_block(ptr %q.t, ptr @qe.classes.{number}, "
+                f"i32 {next(numbers)})"
+            )
         yield from block[at:]
         start = stop
 
@@ -159,7 +172,10 @@ class Counted:
         instructions: Class → instructions of all threads.
         memory: ``loads``, ``stores``, ``shared_loads``, ``shared_stores`` (accesses of threads),
             ``bytes_read``, ``bytes_written`` (device memory, of threads), ``requests`` (a warp's
-            accesses to device memory) and ``sectors`` (32 bytes each, that those touched).
+            accesses to device memory), ``sectors`` (32 bytes each, that those touched),
+            ``shared_parts`` and ``shared_passes`` (a warp's accesses to shared memory: passes
+            that their width needs, and passes that they take; more are bank conflicts) and
+            ``issued`` (instructions of warps, if lanes that part meet again as soon as they can).
     """
 
     kernel: str
@@ -173,6 +189,18 @@ class Counted:
         """The part of the bytes of all touched sectors that threads asked for."""
         bytes_ = self.memory["bytes_read"] + self.memory["bytes_written"]
         return bytes_ / (32 * self.memory["sectors"]) if self.memory["sectors"] else 1.0
+
+    @property
+    def together(self) -> float:
+        """The part of a warp's 32 lanes that run an instruction, at most; less is divergence."""
+        issued = self.memory["issued"]
+        return sum(self.instructions.values()) / (32 * issued) if issued else 1.0
+
+    @property
+    def passes(self) -> float:
+        """Passes over shared memory for each that is needed; 1 without bank conflicts."""
+        parts = self.memory["shared_parts"]
+        return self.memory["shared_passes"] / parts if parts else 1.0
 
 
 def read(path: Path) -> list[Counted]:

@@ -33,6 +33,13 @@ def find_recipe(name: str) -> Path:
     Raises:
         RecipeError: There is no such recipe.
     """
+    if name.lower().endswith((".zip", ".whl")):
+        raise RecipeError(
+            "a finished bundle is no recipe",
+            where=name,
+            fix="give the recipe that it was made from (its README.txt says which); "
+            "`qbuild verify` takes the file",
+        )
     if name.endswith(".toml") or "/" in name or "\\" in name:
         path = Path(name)
         if not path.is_file():

@@ -141,7 +141,8 @@ def build_ui(
     remove_tree(work)
     log.parent.mkdir(parents=True, exist_ok=True)
     npm = Npm(node, work)
-    (work / "home").mkdir()
+    for folder in ("home", "tmp"):
+        (work / folder).mkdir()
     project = work / "ui"
     shutil.copytree(source, project, symlinks=True)
     # npm adds temporary files to its cache, never to a file that is there.
@@ -149,12 +150,13 @@ def build_ui(
     env = npm.environment(
         {
             "HOME": str(work / "home"),
+            "TMPDIR": str(work / "tmp"),  # the service worker's maker leaves a file there
             "LC_ALL": "C",
             "TZ": "UTC",
             "LLAMA_UI_VERSION": name,
             "LLAMA_BUILD_NUMBER": name,
             "npm_config_cache": str(work / "cache"),
-            **host.needed_variables(str(work)),
+            **host.needed_variables(str(work / "tmp")),
         }
     )
     _run_npm(npm, project, env, log, reporter)

@@ -77,10 +77,16 @@ class Compared:
         return max(2 * self.error, NEAR)
 
     @property
+    def unmeasured(self) -> bool:
+        """Whether the very first token differs, and nothing says how far the backends are apart."""
+        return self.equal == 0 < self.total and self.error == 0.0
+
+    @property
     def by_few(self) -> bool:
-        """Whether it is the tokens before the first that differs which call that one wrong."""
+        """Whether few tokens before the first that differs, or none, are what it is judged by."""
         measured = self.error <= FAR  # which a NaN is not
-        return measured and self.margin is not None and self.margin > self.bound
+        wrong = self.margin is not None and self.margin > self.bound
+        return measured and (wrong or self.unmeasured)
 
     @property
     def problem(self) -> str:
@@ -99,6 +105,8 @@ class Compared:
                 f"{self.margin:.3f}; log-probabilities of equal tokens differ by "
                 f"{self.error:.3g} at most"
             )
+        if self.unmeasured:
+            return "the first token differs, and no equal one says how far the backends are apart"
         return ""
 
 
