@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 import subprocess
 import tempfile
@@ -30,7 +29,14 @@ from windows_host.machine import Machine, windows_path
 pytestmark = [pytest.mark.integration, pytest.mark.windows_host]
 
 SCRIPTS = Path(windows.__file__).parent
-KILLS = 5
+KILLS = (
+    ("while the source is fetched", "tmp/source-*/*", 1),
+    ("while it is patched", "tmp/patch-*/*", 1),
+    ("while CMake configures", "work/*/build/CMakeFiles", 1),
+    ("with 3 objects", "work/*/build/CMakeFiles/parts.dir/*.obj", 3),
+    ("with 9 objects", "work/*/build/CMakeFiles/parts.dir/*.obj", 9),
+)
+"""When the small project's build is killed: a pattern in the store, and how many files match it."""
 WHOLE_BUILD_S = 3600
 
 
@@ -243,21 +249,21 @@ def test_the_small_project_from_nothing_killed_resumed_same_bytes(
     assert record["hermetic"] is False
     assert "ziglang" in record["altered"][0]
 
-    seed = random.SystemRandom().randrange(1 << 30)
-    print(f"whole build {whole:.0f} s; seed {seed}")
-    dice = random.Random(seed)
+    print(f"whole build {whole:.0f} s")
     for kind in ("source", "patch", "compile", "stage", "bundle", "work"):
         shutil.rmtree(store_there / kind, ignore_errors=True)
     shutil.rmtree(dist)
-    for part in range(KILLS):
+    for point, pattern, count in KILLS:
         process = subprocess.Popen(
             machine.command(*command), env=machine.environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        time.sleep(whole * (part + dice.random()) / (KILLS + 1))
-        print("killed" if process.poll() is None else "had ended", "after part", part)
+        while len(list(store_there.glob(pattern))) < count:
+            assert process.poll() is None, f"it ended before {point}"
+            time.sleep(0.02)
         process.kill()
         process.wait()
+        print("killed:", point)
     done = machine.run(*command, timeout=WHOLE_BUILD_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert hashlib.sha256(found.read_bytes()).hexdigest() == wanted
