@@ -180,7 +180,7 @@ def test_a_modelfile_for_a_real_gguf(tmp_path: Path, capsys: pytest.CaptureFixtu
     model = tiny_gguf.write(tmp_path / "tiny 模型.gguf")
     out = tmp_path / "sub" / "Modelfile"
     assert run(["launch", "ollama", str(model), "--ctx-size", "256", "-q", "-o", str(out)]) == 0
-    text = out.read_text()
+    text = out.read_text(encoding="utf-8")
     assert "FROM ../tiny 模型.gguf\n" in text and "<|im_start|>user\n{{ .Content }}" in text
     assert 'PARAMETER stop "<|im_end|>"' in text and "PARAMETER num_ctx 256" in text
     assert run(["launch", "ollama", str(model), "--ctx-size", "100000"]) == 2

@@ -284,7 +284,8 @@ def test_a_profile_with_an_option_that_no_program_has_is_refused(lock: Lock) -> 
 def test_the_command_lines_of_cmake(tmp_path: Path) -> None:
     cmake_path, ninja, work = Path("/t/cmake"), Path("/t/ninja"), Path("/w")
     assert cmake.configure_command(cmake_path, ninja, work) == [
-        "/t/cmake", "-S", "/w/src", "-B", "/w/build", "-G", "Ninja", "-C", "/w/cache.cmake",
+        str(cmake_path), "-S", str(work / "src"), "-B", str(work / "build"), "-G", "Ninja",
+        "-C", str(work / "cache.cmake"),
         "-DCMAKE_TOOLCHAIN_FILE=/w/toolchain.cmake",
         "-DCMAKE_PROJECT_INCLUDE=/w/plain-folders.cmake",
         "-DCMAKE_MAKE_PROGRAM=/t/ninja", "-DCMAKE_SUPPRESS_REGENERATION=ON", "-Wno-author",

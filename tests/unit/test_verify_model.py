@@ -111,7 +111,7 @@ def test_a_refusal_names_the_first_three_findings(count: int, rest: str) -> None
     named = ["A: line 0", *(f"C: {line}" for line in lines[1:3])]
     assert caught.value.what == "x.zip is refused: " + "\n  ".join(named) + rest
     assert caught.value.where == "a, c"
-    assert caught.value.fix == "`qbuild verify dist/x.zip` shows every finding"
+    assert caught.value.fix == f"`qbuild verify {Path('dist/x.zip')}` shows every finding"
     with pytest.raises(VerifyError) as caught:
         found.raise_if_failed()
     assert caught.value.fix == "`qbuild verify x.zip` shows every finding"

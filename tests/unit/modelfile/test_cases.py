@@ -1,5 +1,6 @@
 """Model files as people have them: what each is said to be, and what is said to be wrong."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def split(*without: int, parts: int = 3, name: int = 1) -> Make:
 def renamed(old: str, new: str, made: Make) -> Make:
     def make(folder: Path) -> Path:
         made(folder)
-        return (folder / old).rename(folder / new)
+        return (folder / old).replace(folder / new)
 
     return make
 
@@ -430,7 +431,7 @@ def test_case(name: str, tmp_path: Path, told: Callable[[str], None]) -> None:
     seen = {trap.id for trap in found.traps if case.loads or trap.severity == "error"}
     # split models are written with holes, which is said as well
     assert seen - {"holes"} == ({case.trap} - {"holes"} - {""}), found.traps
-    if case.trap == "holes":
+    if case.trap == "holes" and hasattr(os.stat_result, "st_blocks"):  # which Windows lacks
         assert "holes" in seen
     assert found.loads is case.loads
     assert case.says in "\n".join(lines(found))
