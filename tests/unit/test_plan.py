@@ -242,6 +242,13 @@ def test_whatever_calls_the_compiler_is_in_the_key(
     assert changed(before, plan(lock)) == LATE
 
 
+def test_what_cmake_includes_is_in_the_key(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides what ggml writes of git, and how files are grouped, in every binary."""
+    before = plan(lock)
+    monkeypatch.setattr(cmake, "PLAIN_FOLDERS", cmake.PLAIN_FOLDERS + "#")
+    assert changed(before, plan(lock)) == LATE
+
+
 def test_a_script_names_the_command_with_every_change(lock: Lock) -> None:
     made = plan(lock, "build.linkage=static", 'build.targets=["llama-server"]')
     sh = render(made, "sh").splitlines()[1]

@@ -56,12 +56,17 @@ static uint32_t      visited[VISITS], visited_count;
 static uint32_t      block = 1, used;
 static uint8_t       begun[QE_MAX_THREADS];
 
+static void give_up(const char * what) {
+    fprintf(stderr, "qbuild emulator: cannot count: %s\n", what);
+    abort();
+}
+
 static void add_touch(struct touches * to, uint64_t request, uint64_t place) {
     if (to->count == to->room) {
         to->room = to->room ? 2 * to->room : 1 << 16;
         to->list = realloc(to->list, to->room * sizeof *to->list);
         if (to->list == NULL) {
-            abort();
+            give_up("no memory");
         }
     }
     to->list[to->count++] = (struct touch) { request, place };
@@ -137,7 +142,7 @@ void qe_count_thread(struct qe_thread * t, const char * name) {
         for (now = every; now < every + count && now->name != name; now++) {
         }
         if (now == every + KERNELS) {
-            abort();
+            give_up("too many kernels");
         }
         count += now == every + count;
         now->name = name;
@@ -153,7 +158,7 @@ static void count_visit(const struct qe_thread * t, uint32_t site, uint32_t weig
     }
     if (visits[at].block != block) {
         if (visited_count == VISITS - 1) {
-            abort();
+            give_up("too many basic blocks in one block of threads");
         }
         visits[at] = (struct visits) { .block = block, .warp = warp, .site = site, .weight = weight };
         visited[visited_count++] = at;
@@ -180,7 +185,7 @@ static uint32_t times_at(uint32_t thread, uint32_t site) {
     }
     if (times[at].block != block) {
         if (++used == TIMES) {
-            abort();
+            give_up("too many accesses in one block of threads");
         }
         times[at] = (struct times) { block, thread, site, 0 };
     }

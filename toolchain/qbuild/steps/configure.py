@@ -79,7 +79,7 @@ class ConfigureStep(Kind):
         return tuple(ask.lock.wheel(project, ask.host) for project in TOOLS)
 
     def inputs(self, ask: Request, before: Before) -> Mapping[str, Any]:
-        """Return source, compiler, tools, every cache entry, and the steps that feed it.
+        """Return source, compiler, tools, cache entries, what CMake includes, and what feeds it.
 
         Raises:
             ToolchainError: The toolchain cannot build this recipe.
@@ -91,6 +91,7 @@ class ConfigureStep(Kind):
             "layout": _layout(ask),
             "tools": {w.project: w.sha256 for w in ask.wheels if w.project in TOOLS},
             "cache": cache_entries(ask),
+            "included": cmake.PLAIN_FOLDERS,
             **{step.kind: step.key for step in before.values() if step.configures},
         }
 
