@@ -163,7 +163,7 @@ def _product(ptx: Ptx, match: re.Match[str]) -> list[str] | None:
 
 
 def _results(ptx: Ptx, order: Sequence[int], first: int) -> list[str]:
-    """Return lines that return what lies in memory from slot ``first`` on, as the text orders it."""
+    """Return lines that return what lies in memory from slot ``first`` on."""
     lines = []
     value = "poison"
     for at, operand in enumerate(order):
