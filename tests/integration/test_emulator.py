@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qbuild.emulator import counted
+from qbuild.emulator import counted, gpus
 from qbuild.store import Store
 from support.emulated import build
 
@@ -109,6 +109,39 @@ def test_counters_see_bank_conflicts_and_lanes_that_part(counting: Path, tmp_pat
     assert banks.memory["shared_passes"] == 32 + 2 + 32 + 4 + 1
     assert banks.together == 1.0
     assert parting.together == pytest.approx(8 / 32, abs=0.02)  # all but the first instructions
+
+
+@pytest.fixture(scope="module")
+def tensor(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build([DATA / "tensor.cu"], tmp_path_factory.mktemp("tensor"), store=store, arch="80")
+
+
+def test_matrix_instructions_agree_with_plain_loops(tensor: Path) -> None:
+    for seed in ("0", "1", "2"):
+        a100 = gpus.environment([gpus.find("A100")])
+        ran = run(tensor, QBUILD_EMULATOR_SHUFFLE=seed, **a100)
+        assert ran.stdout == "0 wrong, error 0\n", ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lane-missing", "lanes ffffffdf wait in movmatrix for lanes ffffffff"),
+        ("warp-incomplete", "lanes 00ffffff wait in movmatrix for lanes ffffffff"),
+        ("row-not-aligned", "loads is not aligned to 16 bytes, in kernel"),
+    ],
+)
+def test_a_matrix_instruction_that_is_not_allowed_is_named(
+    tensor: Path, name: str, words: str
+) -> None:
+    ran = run(tensor, name)
+    assert ran.stdout == "error 719\n"
+    assert words in ran.stderr
+
+
+def test_a_copy_that_nobody_waits_for_shows(tensor: Path) -> None:
+    ran = run(tensor, "not-waited")
+    assert ran.stdout == "896 words differ\nerror 0\n"
 
 
 def test_uninitialised_shared_memory_is_not_a_number(faults: Path) -> None:

@@ -1,16 +1,17 @@
 """Builds a CUDA program (.cu files, one of them with main) for the emulated GPU on Linux.
 
-    python -m tests.support.emulated FILE.cu… -o DIR [--arch 61] [-I FOLDER] [-D NAME] [--checks]
+    python -m tests.support.emulated FILE.cu… -o DIR [--gpu A100] [-I FOLDER] [-D NAME] [--checks]
     DIR/program
 
 The folder then holds program, libcudart.so.12, libcublas.so.12 and qbuild-kernels.so.
-QBUILD_EMULATED_GPU="name=A100;cc=8.0;sms=108;memory=40960" makes it another GPU,
+--gpu A100 compiles for that GPU and prints the variable QBUILD_EMULATED_GPU that makes it one,
 QBUILD_EMULATOR_SHUFFLE=7 runs lanes in another order, QBUILD_EMULATOR_TRACE=1 says every launch.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from qbuild import host, resources
 from qbuild.console import Silent
 from qbuild.cuda import flags
 from qbuild.cuda.arch import parse_archs
-from qbuild.emulator import counted, make
+from qbuild.emulator import counted, gpus, make
 from qbuild.emulator.retarget import retarget
 from qbuild.emulator.table import table
 from qbuild.recipe.load import load_recipe
@@ -105,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("-o", dest="dest", type=Path, required=True)
-    parser.add_argument("--arch", default="61")
+    parser.add_argument("--gpu", type=gpus.find, default="GTX 1060")
     parser.add_argument("-I", dest="folders", action="append", default=[])
     parser.add_argument("-D", dest="defines", action="append", default=[])
     parser.add_argument("--checks", action="store_true", help="check every memory access")
@@ -114,7 +115,10 @@ def main(argv: Sequence[str]) -> int:
     store = Path(platformdirs.user_cache_dir("qbuild", appauthor=False))
     files = [file.absolute() for file in args.files]
     dest = args.dest.absolute()
-    print(build(files, dest, store=store, arch=args.arch, more=more, checks=args.checks))
+    arch = args.gpu.arch
+    program = build(files, dest, store=store, arch=arch, more=more, checks=args.checks)
+    (gpu,) = gpus.environment([args.gpu]).items()
+    print(f"{'='.join(map(shlex.quote, gpu))} {shlex.quote(str(program))}")
     return 0
 
 

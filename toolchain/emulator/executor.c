@@ -6,6 +6,7 @@
 
 #include "kernel.h"
 #include "checks.h"
+#include "tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,18 +78,21 @@ static void __attribute__((noreturn)) fail(struct qe_thread * t) {
     __builtin_unreachable();
 }
 
-void qe_trap(struct qe_thread * t) {
-    fprintf(stderr, "emulated GPU: trap in ");
+void qe_wrong(struct qe_thread * t, const char * words) {
+    fprintf(stderr, "emulated GPU: %s, in ", words);
     say_where(t);
     fprintf(stderr, "\n");
     fail(t);
 }
+
+void qe_trap(struct qe_thread * t) { qe_wrong(t, "trap"); }
 
 static void __attribute__((noreturn)) deadlock(struct qe_thread * t) {
     fprintf(stderr, "emulated GPU: deadlock in kernel %s, block (%u,%u,%u): no thread can go on\n",
             worker.launch->kernel->name, t->block->ctaid[0], t->block->ctaid[1], t->block->ctaid[2]);
     static const char * const names[] = {
         "shfl.bfly", "shfl.up", "shfl.down", "shfl.idx", "vote.ballot", "vote.any", "vote.all", "bar.warp.sync",
+        "mma", "ldmatrix", "movmatrix",
     };
     for (uint32_t i = 0; i < worker.warp_count; i++) {
         const struct qe_warp * w = &worker.warps[i];
@@ -103,7 +107,8 @@ static void __attribute__((noreturn)) deadlock(struct qe_thread * t) {
                 }
             }
             fprintf(stderr, "  warp %u: lanes %08x wait in %s for lanes %08x\n", i, same,
-                    names[w->operation[first]], w->mask[first] & w->alive);
+                    names[w->operation[first]],
+                    w->operation[first] >= QE_MULTIPLY ? w->mask[first] : w->mask[first] & w->alive);
             left &= ~same;
         }
         if (w->alive != 0xffffffffu) {
@@ -133,6 +138,8 @@ static uint32_t choose(uint32_t bits) {
     }
     return (uint32_t) __builtin_ctz(bits);
 }
+
+int qe_early(void) { return worker.random != 0 && (draw() & 1); }
 
 static struct qe_thread * next_thread(struct qe_warp * w) {
     if (w->runnable == 0 || worker.random != 0) {
@@ -232,9 +239,13 @@ static uint32_t complete(struct qe_warp * w, uint32_t lane) {
         return 0;
     }
     int kind = w->operation[lane];
+    if (kind >= QE_MULTIPLY && need != 0xffffffffu) {
+        return 0; // a lane is gone: for shuffles that is allowed
+    }
     for (uint32_t left = need; left; left &= left - 1) {
         uint32_t other = (uint32_t) __builtin_ctz(left);
-        if (w->operation[other] != kind || w->mask[other] != w->mask[lane]) {
+        if (w->operation[other] != kind || w->mask[other] != w->mask[lane] ||
+            (kind >= QE_MULTIPLY && w->operand[other] != w->operand[lane])) {
             return 0; // they wait for something else: nothing will come of it, which deadlock() says
         }
     }
@@ -242,8 +253,10 @@ static uint32_t complete(struct qe_warp * w, uint32_t lane) {
         if (need != 0xffffffffu || !whole_xor(w)) {
             shuffle(w, need);
         }
-    } else if (kind != QE_WARP_BARRIER) {
+    } else if (kind < QE_WARP_BARRIER) {
         vote(w, need, kind);
+    } else if (kind > QE_WARP_BARRIER) {
+        qe_tensor_operation(w, kind);
     } else {
         w->epoch++;
     }
@@ -357,6 +370,7 @@ static void start_block(uint32_t threads) {
         t->tid[0] = x;
         t->tid[1] = y;
         t->tid[2] = z;
+        t->copies_begun = t->copies_done = t->copy_group = 0;
         if (++x == launch->block[0]) {
             x = 0;
             if (++y == launch->block[1]) {

@@ -274,8 +274,26 @@ uint32_t qe_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
            (uint32_t) qe_fma_f16((uint16_t) (a >> 16), (uint16_t) (b >> 16), (uint16_t) (c >> 16)) << 16;
 }
 
+// bfloat16 rounds to nearest even on bits alone; every NaN is 0x7fff, as PTX's cvt makes it.
+uint16_t qe_float_to_bfloat(float f) {
+    uint32_t bits = as_bits(f);
+    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fff : (uint16_t) ((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+uint32_t qe_floats_to_bfloats(float low, float high) {
+    return qe_float_to_bfloat(low) | (uint32_t) qe_float_to_bfloat(high) << 16;
+}
+
 // --- memory ---------------------------------------------------------------------------------------------
 
 uint32_t qe_load_u32(const uint32_t * p) { return *p; }
+
+// PTX takes a shared address in 32 bits as well. Here those are the low half of an address, and a block's
+// shared memory is no larger than half of what they can tell.
+char * qe_shared_pointer(thread * t, uint32_t low) {
+    char * base = t->block->shared;
+    return base + (int32_t) (low - (uint32_t) (uintptr_t) base);
+}
+uint64_t qe_same_u64(uint64_t v) { return v; }
+uint32_t qe_low_u32(uint64_t v) { return (uint32_t) v; }
 
 #pragma clang attribute pop

@@ -41,6 +41,16 @@ struct qe_unit {
 
 struct qe_warp;
 struct qe_block;
+struct qe_shape;
+
+// An asynchronous copy into shared memory that has not happened yet (tensor.c).
+struct qe_copy {
+    char * to;
+    const char * from;
+    uint16_t size, taken;               // bytes written, and of those read; the rest are zeros
+    uint32_t group;
+};
+enum { QE_COPIES = 64 };                // of one thread; beyond that the oldest one happens
 
 // One GPU thread. The first fields are read by intrinsics.c, inside the kernels.
 struct qe_thread {
@@ -53,6 +63,8 @@ struct qe_thread {
     uint32_t index;                     // in the block
     uint32_t pending_race;              // checks: a store that races if it changes something
     unsigned char before[64];           // checks: what was there
+    uint32_t copies_begun, copies_done, copy_group;
+    struct qe_copy copies[QE_COPIES];
 };
 
 // Lanes of a warp, as bit masks, and what they handed in for the operation that they wait for.
@@ -62,6 +74,8 @@ struct qe_warp {
     uint32_t value[QE_WARP], mask[QE_WARP], operand[QE_WARP], clamp[QE_WARP];
     uint32_t result[QE_WARP], predicate[QE_WARP];
     uint8_t operation[QE_WARP];
+    void * data[QE_WARP];               // matrix instructions: what each lane handed in
+    const struct qe_shape * shape;
     uint32_t epoch;                     // checks: __syncwarp counts one up
 };
 
@@ -75,6 +89,7 @@ struct qe_block {
 enum qe_operation {
     QE_SHUFFLE_XOR, QE_SHUFFLE_UP, QE_SHUFFLE_DOWN, QE_SHUFFLE_INDEX,
     QE_BALLOT, QE_ANY, QE_ALL, QE_WARP_BARRIER,
+    QE_MULTIPLY, QE_LOAD, QE_TRANSPOSE, // matrix instructions: all 32 lanes, or it is a fault
 };
 
 // Called by kernels (intrinsics.c); all wait until the lanes of `mask` are there.
@@ -82,6 +97,15 @@ uint32_t qe_warp_operation(struct qe_thread * thread, int operation, uint32_t ma
                            uint32_t operand, uint32_t clamp, uint32_t * predicate);
 void     qe_block_barrier(struct qe_thread * thread);
 int      qe_block_reduce(struct qe_thread * thread, int all, int value);
+void     qe_mma(struct qe_thread * thread, uint32_t m, uint32_t k, uint32_t factor, uint32_t result,
+                uint32_t * registers);
+void     qe_ldmatrix(struct qe_thread * thread, uint32_t count, uint32_t transposed, const char * row,
+                     uint32_t * registers);
+uint32_t qe_movmatrix(struct qe_thread * thread, uint32_t registers);
+void     qe_cp_async(struct qe_thread * thread, char * to, const char * from, uint32_t size, uint32_t taken);
+void     qe_cp_async_commit(struct qe_thread * thread);
+void     qe_cp_async_wait(struct qe_thread * thread, uint32_t groups);
+void     qe_cp_async_wait_all(struct qe_thread * thread);
 void     qe_exit(struct qe_thread * thread) __attribute__((noreturn));
 void     qe_trap(struct qe_thread * thread) __attribute__((noreturn));
 int      qe_vprintf(struct qe_thread * thread, const char * format, const char * arguments);

@@ -119,7 +119,7 @@ def kernels_commands(
     """
     commands = []
     own = []
-    for name in ("library", "executor", *(("counters/counters",) if counts else ())):
+    for name in ("library", "executor", "tensor", *(("counters/counters",) if counts else ())):
         own.append(str(folder / f"{Path(name).name}.o"))
         source = str(sources() / f"{name}.c")
         commands.append([*kit.compiler(), "-I", str(folder), source, "-o", own[-1]])

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from qbuild.emulator import tensor
 from qbuild.emulator.checked import DECLARED, instrument
 from qbuild.emulator.layout import size_of, split_top
 from qbuild.emulator.table import Meaning, Table, plain
@@ -38,7 +39,7 @@ _DEFINE = re.compile(rf"^define ([^\n]*?)({_NAME})\(", re.MULTILINE)
 _ATTRIBUTES = re.compile(r"^attributes (#\d+) = \{ (.*) \}$", re.MULTILINE)
 _ASM = re.compile(
     r"call ([^\n@\"]*?)asm (?:sideeffect )?(?:alignstack )?\"((?:[^\"\\]|\\.)*)\", "
-    r"\"([^\"]*)\"\(([^\n]*?)\)(?=(?: #\d+)?(?:,|$|\n))"
+    r"\"([^\"]*)\"\(([^\n]*?)\)( #\d+)?(?=,|$|\n)"
 )
 _NVVM_CALL = re.compile(r"@llvm\.nvvm\.([\w.]+)\(")
 _SPACES = re.compile(r" ?addrspace\([1345]\)")
@@ -108,6 +109,7 @@ class _Unit:
     dynamic: set[str] = field(default_factory=set)
     shared_end: int = STATIC_SHARED
     declared: dict[str, str] = field(default_factory=dict)
+    matrices: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     kernel: str = ""
     checks: bool = False
@@ -157,6 +159,8 @@ def retarget(text: str, unit: str, table: Table, *, checks: bool = False) -> Ret
     pieces.append("\n")
     pieces += (f"declare {made.declared[name]}\n" for name in sorted(made.declared))
     pieces += (meaning.ir.strip() + "\n" for meaning in _ir_used(made))
+    if made.matrices:
+        pieces += [tensor.DECLARED, *made.matrices.values()]
     pieces.append(_tables(functions, kernels, made))
     return Retargeted(
         text="".join(pieces),
@@ -187,7 +191,8 @@ def _global(match: re.Match[str], made: _Unit) -> str:
         return ""
     type_text = re.sub(r" (?:undef|zeroinitializer|poison)$", "", described)
     size = size_of(type_text, made.structs).size
-    offset = -(-made.shared_end // 64) * 64
+    apart = max(align, 64)
+    offset = -(-made.shared_end // apart) * apart
     made.shared[name] = Shared(offset=offset, size=size, align=align)
     made.shared_end = offset + size + _GAP
     return ""
@@ -260,16 +265,42 @@ def _function(head: tuple[str, str, str, str], body: str, made: _Unit) -> _Funct
 
 
 def _asm(match: re.Match[str], made: _Unit) -> str:
-    lead, template, _, arguments = match.groups()
+    lead, template, constraints, arguments, attributes = match.groups()
     text = plain(template)
     meaning = made.table.asm.get(text)
+    if meaning is None and (call := _matrix(lead, text, constraints, arguments, made)):
+        return call
     if meaning is None:
         raise ToolchainError(
             f"kernel {made.kernel} uses PTX that the emulator does not know: {text}",
             where=f"unit {made.name}",
             fix="add it to toolchain/data/emulator.toml and toolchain/emulator/intrinsics.c",
         )
-    return _call(lead, meaning, arguments, made)
+    return _call(lead, meaning, arguments, made) + (attributes or "")
+
+
+def _matrix(lead: str, text: str, constraints: str, arguments: str, made: _Unit) -> str | None:
+    """Return the call of the function that stands for PTX of tensor cores; None: it is none.
+
+    The call has no attributes: lanes meet in it, so it must stay where it is, and clang takes a
+    product for something that depends on its operands only.
+    """
+    returns = _plain_type(lead)
+    results = [] if returns == "void" else split_top(returns.strip("{ }"))
+    ptx = tensor.Ptx(
+        text=text,
+        constraints=constraints,
+        returns=returns,
+        results=tuple(results),
+        arguments=tuple(_plain_type(part) for part in split_top(arguments)),
+    )
+    found = tensor.function(ptx)
+    if found is None:
+        return None
+    name, made.matrices[name] = found
+    made.used.add(name)
+    comma = ", " if arguments else ""
+    return f"call {returns} @{name}(ptr %q.t{comma}{arguments})"
 
 
 def _intrinsics(body: str, made: _Unit) -> str:
