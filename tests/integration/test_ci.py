@@ -143,7 +143,7 @@ class Here:
 
     def __init__(self, repo: Path, tmp_path: Path, *jobs: Job) -> None:
         self.repo, self.tmp, self.said = repo, tmp_path, ""
-        self.known = {each.name: each for each in instances(pipeline(*jobs))}
+        self.known = instances(pipeline(*jobs))
 
     def run(self, name: str) -> None:
         work = self.tmp / f"work-{name}"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from qbuild import host
 from qbuild.steps import cmake
 
 pytestmark = pytest.mark.integration
@@ -56,8 +57,11 @@ def configure(tmp_path: Path, tool_wheels: list[Path], cache: str = "") -> None:
     (tmp_path / "cache.cmake").write_text(cache, encoding="utf-8")
     (tmp_path / "toolchain.cmake").touch()
     (tmp_path / cmake.PLAIN_FOLDERS_FILE).write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
-    (program,) = (p for wheel in tool_wheels for p in wheel.glob("files/cmake/data/bin/cmake"))
-    (ninja,) = (p for wheel in tool_wheels for p in wheel.glob("files/*.data/scripts/ninja"))
+    cmake_exe, ninja_exe = host.program_name("cmake"), host.program_name("ninja")
+    (program,) = (
+        p for wheel in tool_wheels for p in wheel.glob(f"files/cmake/data/bin/{cmake_exe}")
+    )
+    (ninja,) = (p for wheel in tool_wheels for p in wheel.glob(f"files/*.data/scripts/{ninja_exe}"))
     command = cmake.configure_command(program, ninja, tmp_path)
     subprocess.run(command, check=True, capture_output=True)
 

@@ -13,6 +13,7 @@ import pytest
 
 from qbuild import process
 from qbuild.process import Stopped, run_logged
+from support.systems import sends_signals
 
 pytestmark = pytest.mark.integration
 
@@ -80,10 +81,10 @@ def test_a_stop_between_two_lines_ends_the_child(
     assert not Path(f"/proc/{seen[0]}").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_each_signal_that_asks_to_stop_is_heard_once(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+@sends_signals
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_each_signal_that_asks_to_stop_is_heard_once(tmp_path: Path, name: str) -> None:
+    number = signal.Signals[name]
     code = (
         "import os, signal\nfrom qbuild import process\nprocess.stop_on_signals()\n"
         f"try:\n    os.kill(os.getpid(), {int(number)})\n    import time; time.sleep(5)\n"
@@ -99,6 +100,7 @@ def test_each_signal_that_asks_to_stop_is_heard_once(
     assert done.stdout.split() == ["stopped", "True", "ignored", "marked"], done.stderr
 
 
+@sends_signals
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """`nohup qbuild …` goes on when the terminal is closed."""
     code = (
