@@ -139,6 +139,19 @@ def test_a_matrix_instruction_that_is_not_allowed_is_named(
     assert words in ran.stderr
 
 
+def test_copies_are_checked(store: Path, tmp_path: Path) -> None:
+    program = build([DATA / "tensor.cu"], tmp_path, store=store, arch="80", checks=True)
+    right = run(program)
+    assert (right.stdout, right.stderr) == ("0 wrong, error 0\n", "")
+    raced = run(program, "copy-raced")
+    assert raced.stdout == "error 0\n"
+    assert "lockstep: shared memory at" in raced.stderr
+    outside = run(program, "copy-outside")
+    assert outside.stdout == "error 719\n"
+    assert "512 bytes into a buffer of 512 bytes" in outside.stderr
+    assert "copy_raced" in outside.stderr
+
+
 def test_a_copy_that_nobody_waits_for_shows(tensor: Path) -> None:
     ran = run(tensor, "not-waited")
     assert ran.stdout == "896 words differ\nerror 0\n"

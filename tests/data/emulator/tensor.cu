@@ -171,6 +171,15 @@ static __global__ void row_not_aligned(uint32_t * out) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.b16 {%0}, [%1];" : "=r"(out[threadIdx.x]) : "l"(rows + threadIdx.x));
 }
 
+// Another lane's part is read without waiting for that lane.
+static __global__ void copy_raced(const uint4 * in, uint4 * out) {
+    __shared__ uint4 stage[32];
+    const uint32_t to = (uint32_t) __cvta_generic_to_shared(stage + threadIdx.x);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(in + threadIdx.x) : "memory");
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    out[threadIdx.x] = stage[threadIdx.x ^ 1];
+}
+
 static float random_number() { return float(rand() % 4001 - 2000) / 1000; }
 
 template <typename T> static T * on_device(const T * from, size_t n) {
@@ -246,6 +255,9 @@ int main(int argc, char ** argv) {
         transposed<<<1, 24>>>(scratch, scratch);
     } else if (!strcmp(what, "row-not-aligned")) {
         row_not_aligned<<<1, 32>>>(scratch);
+    } else if (!strcmp(what, "copy-raced") || !strcmp(what, "copy-outside")) {
+        uint4 * in = on_device<uint4>(nullptr, 32), * out = on_device<uint4>(nullptr, 32);
+        copy_raced<<<1, 32>>>(in + (what[5] == 'o'), out);
     } else if (!strcmp(what, "not-waited")) {
         printf("%d words differ\n", copies<false>());
     } else {

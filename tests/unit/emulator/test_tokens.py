@@ -142,6 +142,15 @@ def test_a_gpu_is_found_whatever_its_spelling() -> None:
     assert "GTX 1060" in str(error.value.fix)
 
 
+def test_the_gpu_of_a_recipe_is_one_that_its_kernels_run_on() -> None:
+    assert gpus.for_archs(["80-real"]).name == "A100"
+    assert gpus.for_archs(["61-real", "80-real"]).name == "GTX 1060"
+    assert gpus.for_archs(["61-real"], "p40").name == "P40"
+    with pytest.raises(UsageError, match="no kernels for an emulated GTX 1060") as error:
+        gpus.for_archs(["80-real"], "GTX 1060")
+    assert error.value.fix == "it runs on A100"
+
+
 def test_the_runtime_reads_every_key_that_is_written(pytestconfig: pytest.Config) -> None:
     text = (pytestconfig.rootpath / "toolchain" / "emulator" / "device.c").read_text()
     for pair in gpus.find("GTX 1060").words().split(";"):

@@ -40,10 +40,10 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.steps.builder import Builder
 
     args.overrides = [*args.overrides, "build.ui=false"]
-    gpu = gpus.find(args.emulate)
     sample = _sample(args)
     chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
+    gpu = gpus.for_archs(recipe.cuda.architectures, args.emulate)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
 
@@ -56,7 +56,11 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
-        units = tuple(args.count.split(",")) if args.count else sample.units if sample else ()
+        units = (
+            sample.units
+            if sample
+            else tuple(filter(None, (args.units or args.count or "").split(",")))
+        )
         kernels = emulator.kernels(
             with_code, checks=args.check, only=units, counts=bool(args.count)
         )
@@ -75,7 +79,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
             program = _program(args, folder, gpu, kernels.key, programs.key)
             outcome = _run(args, program, chosen, sample, cases.numbers_in(header), reporter)
             counts = _counts(program)
-    summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
+    summary = summarise(outcome, kernels.facts["units"], gpu) | {
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
@@ -189,20 +193,23 @@ def _graphs(program: Program, wanted: Callable[[str], bool]) -> tuple[Program, S
     return replace(program, path=path, state=state), names
 
 
-def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) -> dict[str, Any]:
+def summarise(
+    outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: gpus.Gpu
+) -> dict[str, Any]:
     """Return what a run showed, for people and machines.
 
     Args:
         outcome: The run.
         units: Unit → kernels of the library that ran.
-        gpu: Its name.
+        gpu: The GPU.
     """
     every = {(unit, name) for unit, names in units.items() for name in names}
     ran = every & outcome.ran.keys()
-    out_of_reach = cases.unreached(every)
+    known = cases.unreached(every, gpu.arch)
+    out_of_reach = known or {}
     left = every - ran - out_of_reach.keys()
     return {
-        "gpu": gpu,
+        "gpu": gpu.name,
         "emulated": True,
         "validated": False,
         "complete": outcome.complete,
@@ -211,6 +218,7 @@ def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) ->
         "not_supported": outcome.count(backend_ops.ABSENT),
         "kernels": len(every),
         "kernels_ran": len(ran),
+        "reach_known": known is not None,
         "kernels_out_of_reach": len(out_of_reach.keys() - ran),
         "out_of_reach": dict(collections.Counter(out_of_reach.values())),
         "not_run_because": dict(collections.Counter(cases.unrun(left).values())),
@@ -233,10 +241,14 @@ def _tell(summary: Mapping[str, Any]) -> None:
         f"emulated {summary['gpu']}: {summary['cases']} cases, {len(summary['failed'])} wrong, "
         f"{summary['not_supported']} not supported; {summary['seconds']:.0f} s"
     )
+    share = f"{100 * summary['kernels_ran'] / max(1, reachable):.1f} %"
     print(
-        f"  {summary['kernels_ran']} of {summary['kernels']} kernels ran: "
-        f"{100 * summary['kernels_ran'] / max(1, reachable):.1f} % of the {reachable} "
-        "that this GPU can reach"
+        f"  {summary['kernels_ran']} of {summary['kernels']} kernels ran: {share} of "
+        + (
+            f"the {reachable} that this GPU can reach"
+            if summary["reach_known"]
+            else "all; which of them this GPU can reach is not known"
+        )
     )
     for why, count in sorted(summary["out_of_reach"].items(), key=lambda each: -each[1]):
         print(f"  {count:5} out of reach: {why}")

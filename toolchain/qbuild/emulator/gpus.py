@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 from qbuild import resources
+from qbuild.cuda.arch import parse_archs
 from qbuild.errors import UsageError
 
 FILE: Final = "emulated-gpus.toml"
@@ -86,6 +87,28 @@ def find(name: str) -> Gpu:
         fix=(f"did you mean {plain[near[0]].name!r}? " if near else "")
         + f"There are {', '.join(known())}",
     )
+
+
+def for_archs(archs: Sequence[str], name: str = "") -> Gpu:
+    """Return the GPU to emulate for a recipe's kernels.
+
+    Args:
+        archs: The recipe's architectures, e.g. ``61-real``.
+        name: A GPU's name; "" for the first that is listed of those that run these kernels.
+
+    Raises:
+        UsageError: No such GPU, or the recipe has no machine code for it.
+    """
+    numbers = {each.number for each in parse_archs(archs)}
+    suited = [gpu for gpu in known().values() if int(gpu.arch) in numbers]
+    gpu = find(name) if name else next(iter(suited), None)
+    if gpu is None or gpu not in suited:
+        raise UsageError(
+            f"the recipe has no kernels for {f'an emulated {name}' if name else 'an emulated GPU'}",
+            where=f"cuda.architectures: {', '.join(archs)}",
+            fix=f"it runs on {', '.join(each.name for each in suited)}" if suited else "",
+        )
+    return gpu
 
 
 def _plain(name: str) -> str:
