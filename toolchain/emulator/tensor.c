@@ -167,6 +167,15 @@ void qe_tensor_operation(const struct qe_warp * w, int operation) {
 
 // --- called by kernels (qbuild.emulator.tensor writes the calls) ---------------------------------------
 
+#ifdef QE_COUNTS // the units count what they do (counters/counters.c), instead of checks
+void qe_count_access(struct qe_thread * thread, const void * address, uint32_t bytes, uint32_t site);
+
+static void access(struct qe_thread * t, const char * p, uint32_t bytes, uint32_t site, uint32_t store) {
+    if (bytes != 0) {
+        qe_count_access(t, p, bytes, site * 4 + store);
+    }
+}
+#else
 static void access(struct qe_thread * t, const char * p, uint32_t bytes, uint32_t site, uint32_t store) {
     if (site != (uint32_t) QE_UNCHECKED && bytes != 0) {
         qe_access(t, p, bytes, site * 4 + store);
@@ -175,6 +184,7 @@ static void access(struct qe_thread * t, const char * p, uint32_t bytes, uint32_
         }
     }
 }
+#endif
 
 void qe_mma(struct qe_thread * t, uint32_t m, uint32_t k, uint32_t factor, uint32_t result, uint32_t * registers) {
     struct qe_shape shape = {m, k, factor, result, factor == QE_S8 ? 4 : factor == QE_TF32 ? 1 : 2};

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import backend_ops, cases, counted, gpus, graphs
+from qbuild.emulator import backend_ops, cases, counted, gpus, graphs, roofline
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
@@ -83,13 +83,13 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
-        **({"counts": [asdict(each) for each in counts]} if args.count else {}),
+        **({"counts": [_described(each, gpu) for each in counts]} if args.count else {}),
     }
     if args.json:
         print_json(summary)
     else:
         _tell(summary)
-        _tell_counts(counts)
+        _tell_counts(counts, gpu)
     _check_all_right(outcome, gpu.name, program)
     return 0
 
@@ -270,7 +270,13 @@ def _counts(program: Program) -> list[counted.Counted]:
     return counted.read(path) if path.exists() else []
 
 
-def _tell_counts(counts: Sequence[counted.Counted]) -> None:
+def _described(counts: counted.Counted, gpu: gpus.Gpu) -> dict[str, Any]:
+    least = roofline.estimate(counts, gpu)
+    told = asdict(least) | {"seconds": least.seconds, "limit": least.limit}
+    return asdict(counts) | {"estimate": told}
+
+
+def _tell_counts(counts: Sequence[counted.Counted], gpu: gpus.Gpu) -> None:
     """Print what kernels did, for each kernel and thread, and how device memory was touched."""
     if not counts:
         return
@@ -280,9 +286,12 @@ def _tell_counts(counts: Sequence[counted.Counted]) -> None:
         "  passes: over shared memory for each needed, 1 without bank conflicts; lanes: of a warp's"
     )
     print("  32, how many run an instruction, if those that part meet again as soon as they can")
+    print(
+        f"  us: a launch takes no less on a {gpu.name} by its published rates, and what limits it"
+    )
     names = (
         *counted.CLASSES, "lanes%", "shared", "passes", "device", "bytes", "sectors", "used %",
-        "blocks", "kernel",
+        "blocks", "us", "limit", "kernel",
     )  # fmt: skip
     print("  " + " ".join(f"{name:>7}" for name in names))
     for each in sorted(counts, key=lambda one: -one.threads):
@@ -298,7 +307,10 @@ def _tell_counts(counts: Sequence[counted.Counted]) -> None:
             100 * each.used,
         ]
         told = " ".join(f"{value:7.1f}" for value in row)
-        print(f"  {told} {each.blocks:7} {each.kernel[:60]}")
+        least = roofline.estimate(each, gpu)
+        limit = least.limit.replace(" ", "-")
+        told += f" {each.blocks:7} {1e6 * least.seconds:7.1f} {limit:>7}"
+        print(f"  {told} {each.kernel[:60]}")
 
 
 def _check_all_right(outcome: Outcome, gpu: str, program: Program) -> None:

@@ -35,6 +35,8 @@ class Gpu:
         bus: Bits of the memory bus.
         l2: KiB of cache.
         fma_per_clock: Fused multiply-adds of 32 bits per multiprocessor and clock.
+        dp4a_per_clock: Products of four bytes, likewise.
+        tensor_per_clock: Multiply-adds of 16 bits on tensor cores, likewise; 0: it has none.
     """
 
     name: str
@@ -51,6 +53,18 @@ class Gpu:
     bus: int
     l2: int
     fma_per_clock: int
+    dp4a_per_clock: int
+    tensor_per_clock: int
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of device memory: two transfers a clock."""
+        return self.memory_clock * 1e6 * 2 * self.bus / 8
+
+    @property
+    def flops(self) -> float:
+        """Operations of 32 bits a second; a fused multiply-add is two."""
+        return 2.0 * self.fma_per_clock * self.sms * self.clock * 1e6
 
     @property
     def arch(self) -> str:

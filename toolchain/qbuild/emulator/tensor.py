@@ -27,6 +27,7 @@ _PRODUCTS: Final = frozenset(
 )
 """Rows of A, columns of A, type of C and D, type of A and B; B has 8 columns."""
 
+_SHAPE = re.compile(r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.\w+?\.(\w+)\.")
 _OPERANDS = r"\{([$\d,]+)\}"
 _MMA = re.compile(
     r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.(\w+)\.(\w+) "
@@ -46,6 +47,9 @@ _WAIT = re.compile(r"cp\.async\.wait_group (\$?\d+);")
 _WAIT_ALL = "cp.async.wait_all;"
 
 UNCHECKED: Final = -1
+
+PREFIX: Final = "qe_ptx_"
+"""Functions are called after the instruction that they stand for."""
 
 DECLARED: Final = """\
 declare void @qe_mma(ptr, i32, i32, i32, i32, ptr)
@@ -110,11 +114,28 @@ def function(ptx: Ptx) -> tuple[str, str] | None:
     if body is None:
         return None
     digest = hashlib.sha256(repr(ptx).encode()).hexdigest()[:12]
-    name = f"qe_ptx_{digest}"
+    name = f"{PREFIX}{text.partition(' ')[0].rstrip(';')}.{digest}"
     parameters = ", ".join(f"{kind} %a{at}" for at, kind in enumerate(ptx.arguments))
     first = "ptr %t, i32 %site" + ", " * bool(parameters)
     head = f"define internal {ptx.returns} @{name}({first}{parameters})"
     return name, f"; {ptx.text}\n{head} alwaysinline {{\n" + "\n".join(body) + "\n}\n"
+
+
+def work(name: str) -> int:
+    """Return how much of a tensor core's time one lane's part of an instruction takes.
+
+    Args:
+        name: Of a function that stands for it.
+
+    Returns:
+        Multiply-adds of 16 bits that take as long: those of 8 bits go twice as fast, those of tf32
+        half as fast (A100's data sheet: 312, 624 and 156 TFLOPS or TOPS). 0: it is no product.
+    """
+    match = _SHAPE.search(name)
+    if match is None:
+        return 0
+    m, k, factor = int(match[1]), int(match[2]), match[3]
+    return m * 8 * k // 32 * 2 // _PER_REGISTER[factor]
 
 
 def _body(ptx: Ptx, text: str) -> list[str] | None:

@@ -131,7 +131,9 @@ def kernels_step(
 
 
 def _counts_digest() -> str:
-    return digest_of_files([make.sources() / "counters" / "counters.c", Path(counted.__file__)])
+    room = Path(counted.__file__).parent
+    modules = [room / f"{name}.py" for name in ("counted", "joined")]
+    return digest_of_files([make.sources() / "counters" / "counters.c", *modules])
 
 
 def kernels(
