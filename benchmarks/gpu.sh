@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Builds ggml-cuda for the GPU of this machine with clang-cuda and with nvcc, runs llama.cpp's own
 # test-backend-ops and llama-bench on it, and prints a table and the rows that then belong into
-# toolchain/data/gpu-validated.toml. It validates compilers, not a particular zip.
+# toolchain/data/gpu-validated.toml. It validates compilers, not a particular zip. With --cublas
+# (a folder with libcublas.so.12 and libcublasLt.so.12) it also times matrix products of F32, F16
+# and BF16 weights: the kernels of series own-blas against NVIDIA's library.
 #
 #   bash benchmarks/gpu.sh [--toolchains "clang-cuda nvcc"] [--model FILE.gguf] [--jobs N]
-#                          [--device 0] [--python PYTHON]
+#                          [--device 0] [--python PYTHON] [--cublas FOLDER]
 #   bash benchmarks/gpu.sh --dry-run [--gpu "NVIDIA H200,9.0,580.95"]   # shows, starts nothing
 #
 # Exit codes: 0 every toolchain passed; 1 a test failed, or a toolchain did not build; 2 the
@@ -17,6 +19,7 @@ model=""
 jobs=""
 device=0
 python=${PYTHON:-python3}
+cublas=""
 dry=0
 gpu=""
 
@@ -28,8 +31,8 @@ fail() { # code, what, what to do
 while [ $# -gt 0 ]; do
   case $1 in
     --dry-run) dry=1; shift; continue ;;
-    --help | -h) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --toolchains | --model | --jobs | --device | --python | --gpu)
+    --help | -h) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --toolchains | --model | --jobs | --device | --python | --gpu | --cublas)
       [ $# -ge 2 ] || fail 2 "$1 needs a value" "see --help" ;;
     *) fail 2 "unknown option $1" "see --help" ;;
   esac
@@ -40,6 +43,7 @@ while [ $# -gt 0 ]; do
     --device) device=$2 ;;
     --python) python=$2 ;;
     --gpu) gpu=$2 ;;
+    --cublas) cublas=$2 ;;
   esac
   shift 2
 done
@@ -53,6 +57,8 @@ done
 [[ $device =~ ^[0-9]+$ ]] || fail 2 "--device takes a number, not $device" "e.g. --device 0"
 [[ $jobs =~ ^([1-9][0-9]*)?$ ]] || fail 2 "--jobs takes a number from 1 on, not $jobs" "e.g. --jobs 8"
 [ -z "$gpu" ] || [ "$dry" = 1 ] || fail 2 "--gpu only goes with --dry-run" "leave it out: the GPU is asked"
+[ -z "$cublas" ] || [ -f "$cublas/libcublas.so.12" ] ||
+  fail 2 "there is no libcublas.so.12 in $cublas" "name the folder that holds cuBLAS of CUDA 12"
 [ -z "$model" ] || [ -f "$model" ] || fail 2 "there is no model $model" "check --model"
 
 if [ -z "$gpu" ]; then
@@ -74,6 +80,7 @@ trap 'rm -rf "$work"' EXIT
 table="| compiler | test-backend-ops | prompt tokens/s | generation tokens/s |
 | --- | --- | --- | --- |"
 rows=""
+products=""
 failed=0
 
 if [ -z "$model" ]; then
@@ -93,6 +100,7 @@ for toolchain in $toolchains; do
     printf 'would run: '; printf '%q ' "${build[@]}"; echo
     echo "would run: test-backend-ops test -b CUDA$device"
     echo "would run: llama-bench -m $model -ngl 99 -p 512 -n 128 -r 3 -o json"
+    [ -z "$cublas" ] || echo "would run: gpu_products.py PROGRAMS --cublas $cublas"
     continue
   fi
   if ! "${build[@]}" >"$work/$toolchain"; then
@@ -132,10 +140,17 @@ found = {"prompt" if row["n_prompt"] else "generation": row["avg_ts"] for row in
 print("{:.0f} | {:.0f}".format(found["prompt"], found["generation"]))') || speeds="failed | failed"
   [ "$speeds" != "failed | failed" ] || { tail -n 20 "$work/$toolchain.bench" >&2; failed=1; }
   table+=$'\n'"| $compiler | $verdict | $speeds |"
+  if [ -n "$cublas" ]; then
+    if ours=$("$python" "$here/gpu_products.py" "$programs" --cublas "$cublas"); then
+      products+=$'\n\n'"Matrix products, $compiler. $ours"
+    else
+      failed=1
+    fi
+  fi
 done
 
 [ "$dry" = 0 ] || { echo "dry run: nothing was built, nothing ran on a GPU"; exit 0; }
-printf '\n%s on driver %s\n\n%s\n' "$name" "$driver" "$table"
+printf '\n%s on driver %s\n\n%s%s\n' "$name" "$driver" "$table" "$products"
 if [ -n "$rows" ]; then
   printf '\nFor toolchain/data/gpu-validated.toml:\n%s' "$rows"
 fi

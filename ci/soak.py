@@ -308,7 +308,7 @@ def digest(path: Path) -> str:
 def odd_name(dice: random.Random, number: int) -> bytes:
     """Return a folder's name that a person, a script or an attacker could choose."""
     odd = "!\"#$%&'()*+,-:;<=>?@[]\\^_`{|}~ \t\n\u00e9\u4e2d\U0001f600\u202e"
-    fixed = ["a$HOME", "${x}", "$(x)", "[a]", "a;b", "-x", "~", "%d", "@x@", "a" * 255,
+    fixed = ["a$HOME", "${x}", "$(x)", "[a]", "a;b", "-x", "~", "%d", "@x@", "a" * 255, "*b",
              "/".join(["b" * 200] * 3), "/".join(["c" * 200] * 15)]  # fmt: skip
     if number < len(odd):
         return f"a{odd[number]}b".encode()

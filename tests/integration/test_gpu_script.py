@@ -51,6 +51,7 @@ def test_without_a_driver_it_says_so(tmp_path: Path) -> None:
         (["--jobs", "none"], 2, "--jobs takes a number from 1 on, not none"),
         (["--device", "x"], 2, "--device takes a number"),
         (["--model", "/nonexistent.gguf"], 2, "there is no model /nonexistent.gguf"),
+        (["--cublas", "/nonexistent"], 2, "there is no libcublas.so.12 in /nonexistent"),
         (["--gpu", "a,9.0,1"], 2, "--gpu only goes with --dry-run"),
         (["--dry-run", "--gpu", "Old Card,[N/A],390"], 3, "does not say the compute capability"),
     ],
@@ -123,6 +124,31 @@ def test_table_and_row(
     assert [(row["compiler"], row["arch"], row["gpu"]) for row in rows] == [
         ("clang-cuda", "90", "NVIDIA H200")
     ]
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_products_are_timed_against_cublas(tmp_path: Path, used: bool) -> None:
+    own = "ggml_cuda_own_blas: matrix products by built-in kernels (GGML_CUDA_BLAS=own)"
+    theirs = "ggml_cuda_own_blas: matrix products by NVIDIA's cuBLAS 12.4, found beside the backend"
+    case = (
+        "  MUL_MAT(type_a=f16,type_b=f32,m=4096,n=512,k=14336,bs=[1,1]):      9 runs - {} us/run - "
+    )
+    env = _stand_ins(tmp_path, tests="  9/9 tests passed")
+    (tmp_path / "programs" / "test-backend-ops").write_text(
+        "#!/bin/sh\n[ $1 = perf ] || { echo '  9/9 tests passed'; exit 0; }\n"
+        f'if [ $GGML_CUDA_BLAS = own ]; then echo "{own}"; echo "{case.format("2000.00")}"\n'
+        f'else echo "{theirs if used else own}"; echo "{case.format("1000.00")}"; fi\n'
+    )
+    for name in ("libcublas.so.12", "libcublasLt.so.12"):
+        (tmp_path / name).touch()
+    done = subprocess.run(
+        ["/bin/bash", str(SCRIPT), "--python", str(tmp_path / "python"), "--toolchains",
+         "clang-cuda", "--model", str(tmp_path / "model.gguf"), "--cublas", str(tmp_path)],
+        env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == (0 if used else 1)
+    assert ("| f16 | 2000 | 1000 | 0.50 |" in done.stdout) is used
+    assert ("GGML_CUDA_BLAS=cublas: no line" in done.stderr) is not used
 
 
 def test_shellcheck_has_nothing_to_say() -> None:

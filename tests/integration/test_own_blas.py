@@ -17,8 +17,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.build]
 TEST = Path(__file__).parents[1] / "cuda" / "matrix_products.cu"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+# Few multiprocessors: the largest tile is taken only where there is work for all of them.
+GPUS = {
+    "61": "name=GTX 1060;cc=6.1;sms=10;memory=6144",
+    "80": "name=A100;cc=8.0;sms=2;memory=40960",
+}
+
+
+@pytest.fixture(scope="module", params=GPUS)
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the test program from the added files of the patch, as they stand in it."""
     import platformdirs
 
@@ -31,7 +38,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source" / "ggml" / "src" / "ggml-cuda"
     store = Path(platformdirs.user_cache_dir("qbuild", appauthor=False))
     more = [f"-I{source / 'own-blas'}", f"-I{source}", "-DGGML_CUDA_OWN_BLAS"]
-    return build([TEST, source / "own-blas.cu"], folder / "made", store=store, more=more)
+    made = folder / f"sm_{request.param}"
+    return build([TEST, source / "own-blas.cu"], made, store=store, arch=request.param, more=more)
 
 
 def added_files(patch: str) -> dict[str, str]:
@@ -48,10 +56,19 @@ def added_files(patch: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_products_and_systems_are_right(program: Path, seed: int) -> None:
+    arch = program.parent.name.removeprefix("sm_")
+    report = program.parent / f"report{seed}.tsv"
     # lanes in another order each time: what only lockstep would make right is found
-    env = os.environ | {"QBUILD_EMULATOR_SHUFFLE": str(seed)}
+    env = os.environ | {
+        "QBUILD_EMULATOR_SHUFFLE": str(seed),
+        "QBUILD_EMULATED_GPU": GPUS[arch],
+        "QBUILD_EMULATOR_REPORT": str(report),
+    }
     ran = subprocess.run(
         [str(program), str(seed), "150"], env=env, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "150 products, 38 triangular systems" in ran.stdout
+    kernels = report.read_text(encoding="utf-8")
+    tiles = {int(size) for size in re.findall(r"gemm_mma\w*?mma_tileILi(\d+)E", kernels)}
+    assert tiles == ({64, 128} if arch == "80" else set())

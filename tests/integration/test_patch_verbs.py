@@ -210,6 +210,17 @@ def test_refresh_exports_deterministically(lab: Lab, two: str) -> None:
     assert result.tree == _in(folder, "rev-parse", "HEAD^{tree}")
 
 
+def test_refresh_lists_files_as_they_are_listed_by_hand(lab: Lab, two: str) -> None:
+    folder = _edit(lab, two)
+    for name in ("c.c", "d.c"):
+        (folder / name).write_bytes(b"new\n")
+    _in(folder, "add", "-A")
+    _in(folder, "commit", "--quiet", "--amend", "--no-edit")
+    refresh(folder, lab.patches)
+    text = (lab.patches / "one/series.toml").read_text()
+    assert 'touches = [\n  "b.c",\n  "c.c",\n  "d.c",\n]\n' in text
+
+
 def test_refresh_takes_a_new_subject_for_the_same_patch(lab: Lab, two: str) -> None:
     folder = _edit(lab, two)
     _in(folder, "commit", "--quiet", "--amend", "-m", "second: said better")

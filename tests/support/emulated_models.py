@@ -58,6 +58,9 @@ def weights(name: str, shape: tuple[int, ...], kind: str) -> bytes:
         return _vector(name, count).astype("<f4").tobytes()
     if kind == "f16":
         return (_normal(name, count) * _SPREAD).astype("<f2").tobytes()
+    if kind == "bf16":
+        bits = (_normal(name, count) * _SPREAD).astype("<f4").view("<u4")
+        return (bits >> 16).astype("<u2").tobytes()
     type_ = types_by_name()[kind]
     blocks = _bytes(name, count // type_.block * type_.bytes).reshape(-1, type_.bytes).copy()
     for at, scale in _SCALES.get(kind, ()):
@@ -90,19 +93,42 @@ def write(path: Path, kind: str, type_: str) -> Path:
     Args:
         path: The file.
         kind: One of :data:`KINDS`.
-        type_: Type of its matrices, one of :data:`TYPES`.
+        type_: Type of its matrices: one of :data:`TYPES`, or ``f32`` or ``bf16``.
     """
     make, options = KINDS[kind]
-    keys, described = make(type_, **options)
+    return fill(path, kind, *make(type_, **options))
+
+
+def fill(path: Path, label: str, keys: g.Keys, described: g.Tensors) -> Path:
+    """Write a file whose tensors hold random numbers that the label names."""
     tensors = [(name, shape, _fitting(shape, each)) for name, shape, each in described]
     header, size = g.header(keys, tensors)
     with path.open("wb") as out:
         out.write(header)
         for name, shape, tensor_type in tensors:
-            data = weights(f"{kind} {name}", shape, tensor_type)
+            data = weights(f"{label} {name}", shape, tensor_type)
             out.write(data + bytes(-len(data) % g.ALIGN))
         out.truncate(len(header) + size)
     return path
+
+
+def lora(path: Path, type_: str, *, rank: int = 16) -> Path:
+    """Write an adapter for the first layer of the dense model."""
+    keys: g.Keys = {
+        "general.architecture": "qwen3",
+        "general.type": "adapter",
+        "adapter.type": "lora",
+        "adapter.lora.alpha": float(rank),
+    }
+    tensors: g.Tensors = []
+    for name, inner, outer in (
+        ("attn_q", g.EMBEDDING, g.HEADS * g.HEAD),
+        ("ffn_up", g.EMBEDDING, g.FEED),
+        ("ffn_down", g.FEED, g.EMBEDDING),
+    ):
+        tensors.append((f"blk.0.{name}.weight.lora_a", (inner, rank), type_))
+        tensors.append((f"blk.0.{name}.weight.lora_b", (rank, outer), type_))
+    return fill(path, "lora", keys, tensors)
 
 
 def main(folder: Path) -> None:

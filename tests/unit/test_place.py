@@ -30,6 +30,12 @@ def test_a_store_whose_path_build_tools_misread_is_refused(character: str) -> No
     assert repr(character) in caught.value.what and "--store" in (caught.value.fix or "")
 
 
+def test_a_name_that_begins_with_an_asterisk_is_refused() -> None:
+    # CMake 4.4.5 crashes there, when everything has been fetched and patched already
+    with pytest.raises(StoreError, match=r"holds '/\*', which build tools do not take"):
+        check_place(Path("/srv/*009Z1/store"))
+
+
 @pytest.mark.parametrize(
     "name", ["with space", "quote'dollar$", "中文 папка", "a,b=c@d+e#f(g)<h>?*&", "é"]
 )

@@ -8,6 +8,7 @@ import pytest
 
 from qbuild.bundle.facts import CudaFacts
 from qbuild.bundle.readme import make_readme
+from qbuild.recipe.load import load_recipe
 from qbuild.recipe.model import Build, Target
 from support.bundles import FACTS, facts
 
@@ -103,6 +104,25 @@ def test_what_was_emulated_is_said_beside_what_was_not_validated() -> None:
     assert (
         "Emulated: 44 of 3,956 kernels computed right on a software GTX 1060. That says" in readme
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "price"),
+    [
+        ([], "and such prompts faster: by how much nobody measured yet. To"),
+        (["cuda.architectures=['75-real']"], "those of F16 and BF16 models many times, because the "
+         "kernels inside use tensor cores from compute capability 8.0 on. To"),
+        (["cuda.architectures=['86-real']"], "those of F32 models several times, because the "
+         "kernels inside use tensor cores for F16 and BF16 only; of the others by how much nobody "
+         "measured yet. To"),
+    ],
+)  # fmt: skip
+def test_the_price_of_no_cublas_is_said_for_this_gpu(words: list[str], price: str) -> None:
+    gpu = CudaFacts(
+        toolkit="12.9", architectures=("61-real",), cublas="", driver="525.60", proofs=(), gpus=(),
+    )  # fmt: skip
+    recipe = load_recipe("gtx1060", overrides=words)
+    assert price in " ".join(text(facts(recipe=recipe, cuda=gpu)).split())
 
 
 def test_a_validated_gpu_needs_no_label() -> None:

@@ -41,7 +41,7 @@ def test_programs_are_the_hosts_libraries_the_targets() -> None:
     assert other["nvidia-cublas-cu12"] == "12.4.5.8 linux-x86_64"
 
 
-@pytest.mark.parametrize("name", ["gtx1060", "pascal-to-blackwell"])
+@pytest.mark.parametrize("name", ["gtx1060", "a100", "pascal-to-blackwell"])
 def test_without_cublas_nothing_of_it_is_fetched_linked_or_shipped(name: str) -> None:
     found = plan(name)
     assert "nvidia-cublas-cu12" not in wheels(found)
@@ -50,9 +50,10 @@ def test_without_cublas_nothing_of_it_is_fetched_linked_or_shipped(name: str) ->
     assert any("cudart" in file for file in found.toolchain.provides())
 
 
-def test_a_cold_build_of_gtx1060_fetches_at_most_310_mb_without_the_web_ui() -> None:
+@pytest.mark.parametrize("name", ["gtx1060", "a100"])
+def test_a_cold_build_fetches_at_most_310_mb_without_the_web_ui(name: str) -> None:
     """The git objects of the source are 76 MB more than the lockfile's sizes say."""
-    found = plan("gtx1060", "build.ui=false")
+    found = plan(name, "build.ui=false")
     assert sum(wheel.size for wheel in found.wheels) + 76e6 <= 310e6
 
 
@@ -78,9 +79,12 @@ def test_cublas_goes_with_the_runtime_where_only_that_is_named(tmp_path: Path) -
     assert load_recipe(str(own)).bundle.cublas == "separate"
 
 
-def test_on_the_command_line_cublas_goes_with_the_runtime_too() -> None:
+def test_on_the_command_line_cublas_goes_with_the_runtime_too(tmp_path: Path) -> None:
     words = ["bundle.cuda_runtime=separate"]
-    assert load_recipe("a100", overrides=words).bundle.cublas == "separate"
+    text = resources.recipes_dir().joinpath("gtx1060.toml").read_text(encoding="utf-8")
+    own = tmp_path / "gtx1060.toml"
+    own.write_text(text.replace('cublas = "none"', 'cublas = "bundled"'), encoding="utf-8")
+    assert load_recipe(str(own), overrides=words).bundle.cublas == "separate"
     assert load_recipe("gtx1060", overrides=words).bundle.cublas == "none"
 
 

@@ -22,6 +22,8 @@ FILE_NAME: Final = "README.txt"
 _WIDTH: Final = 78
 _TENSOR_CORES: Final = 70
 """The first architecture with tensor cores (Volta)."""
+_OWN_TENSOR_CORES: Final = 80
+"""The first one whose tensor cores series ``own-blas`` has kernels for (Ampere)."""
 
 
 def make_readme(facts: BundleFacts, found: Sequence[Found] = ()) -> bytes:
@@ -159,12 +161,18 @@ def _cuda_libraries(facts: BundleFacts) -> str:
 
 def _own_blas(facts: BundleFacts) -> str:
     """Return what a bundle without cuBLAS gives up, and how its user gets it back."""
-    archs = parse_archs(facts.recipe.cuda.architectures)
-    price = "by how much nobody measured yet"
-    if any(arch.number >= _TENSOR_CORES for arch in archs):
+    numbers = [arch.number for arch in parse_archs(facts.recipe.cuda.architectures)]
+    unknown = "by how much nobody measured yet"
+    price = unknown
+    if any(_TENSOR_CORES <= number < _OWN_TENSOR_CORES for number in numbers):
         price = (
-            "those of F16 and BF16 models many times, because the kernels inside do not use this "
-            "GPU's tensor cores yet"
+            "those of F16 and BF16 models many times, because the kernels inside use tensor cores "
+            "from compute capability 8.0 on"
+        )
+    elif any(number >= _OWN_TENSOR_CORES for number in numbers):
+        price = (
+            "those of F32 models several times, because the kernels inside use tensor cores for "
+            f"F16 and BF16 only; of the others {unknown}"
         )
     files = ("cublas64_12.dll", "cublasLt64_12.dll")
     if not facts.windows:

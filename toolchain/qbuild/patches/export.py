@@ -286,9 +286,11 @@ def _with_touches(text: bytes, pairs: Sequence[_Pair]) -> bytes:
     document: Any = tomlkit.parse(text.decode("utf-8-sig").replace("\r\n", "\n"))
     for written, (_, _, mail) in zip(document["patch"], pairs, strict=True):
         if sorted(written["touches"]) != list(mail.paths):
-            paths = tomlkit.array()
-            paths.extend(mail.paths)
-            written["touches"] = paths.multiline(len(mail.paths) > 2)
+            # Laid out as these files are by hand: tomlkit's own way would indent every line anew.
+            paths = [tomlkit.string(path).as_string() for path in mail.paths]
+            long = "[\n" + "".join(f"  {path},\n" for path in paths) + "]"
+            text_of = long if len(paths) > 2 else f"[{', '.join(paths)}]"
+            written["touches"] = tomlkit.parse(f"x = {text_of}")["x"]
     return tomlkit.dumps(document).encode()
 
 

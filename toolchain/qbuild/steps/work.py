@@ -29,9 +29,10 @@ _LONGEST: Final = 512
 """Bytes of the store's path. CMake gives objects other names when a path has more than 1,000, and
 the longest below a work folder has about 300."""
 
-_FORBIDDEN: Final = re.compile(r"""["\[\]:;|\\\x00-\x1f\x7f]|\$[A-Za-z_{(]""")
+_FORBIDDEN: Final = re.compile(r"""["\[\]:;|\\\x00-\x1f\x7f]|\$[A-Za-z_{(]|/\*""")
 """What one of CMake, ninja, zig and shells splits, expands or escapes in a path; tried for each
-character. With brackets CMake went on without recognising the compiler."""
+character, alone, twice, first and last in a name. With brackets CMake went on without recognising
+the compiler; where a name begins with ``*`` CMake 4.4.5 ends with a segmentation fault."""
 
 
 def check_place(root: Path) -> None:

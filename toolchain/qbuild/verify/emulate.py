@@ -52,10 +52,12 @@ class Setting:
     Args:
         name: For the check's id.
         flags: Its options, given on both backends but for those that place a model on devices.
+        cpu_flags: Options of the run on the CPU alone that keep something else off the GPU.
     """
 
     name: str
     flags: tuple[str, ...]
+    cpu_flags: tuple[str, ...] = ()
 
     @property
     def drafts(self) -> bool:
@@ -68,7 +70,8 @@ class Setting:
 
         It does not draft: a draft changes no token, and of drafted ones no margin is known.
         """
-        return _without(self.flags, {"-sm": 1, "--cpu-moe": 0, "--spec-type": 1})
+        placed = _without(self.flags, {"-sm": 1, "--cpu-moe": 0, "--spec-type": 1})
+        return (*placed, "--device", "none", *self.cpu_flags)
 
     @property
     def undrafted(self) -> tuple[str, ...]:
@@ -299,7 +302,7 @@ class Session:
         id = f"{_ID}.{model.stem}.{setting.name}"
         title = f"{model.name} says on the GPU what it says on the CPU ({setting.name})"
         try:
-            cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
+            cpu, _ = self._ask(model, prompt, setting.on_cpu, more)
             before = self.reported()
             gpu, drafted = self._ask(model, prompt, (*setting.flags, "-ngl", "99"), more)
             drafting = tokens.compare(gpu, gpu)
@@ -345,7 +348,7 @@ class Session:
         """
         others = []
         for prompt in _OTHER_PROMPTS:
-            cpu, _ = self._ask(model, prompt, (*setting.on_cpu, "--device", "none"), more)
+            cpu, _ = self._ask(model, prompt, setting.on_cpu, more)
             gpu, _ = self._ask(model, prompt, (*setting.undrafted, "-ngl", "99"), more)
             others.append(tokens.compare(cpu, gpu))
         return tokens.judged_together(both, others)
@@ -357,9 +360,6 @@ class Session:
     def _ask(
         self, model: Path, prompt: str, flags: Sequence[str], more: Mapping[str, Any] | None
     ) -> tuple[tuple[tokens.Token, ...], int]:
-        program = self.programs.find("llama-server")
-        if program is None:
-            raise VerifyError("there is no llama-server in this bundle")
         request: dict[str, Any] = {
             "prompt": prompt,
             "n_predict": _TOKENS,
@@ -370,6 +370,31 @@ class Session:
             "return_tokens": True,
             **(more or {}),
         }
+        text = self.serve(model, flags, "/completion", request)
+        try:
+            return tokens.read_answer(text), tokens.drafted(text)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise VerifyError(
+                f"llama-server's answer is not what it should be ({type(error).__name__}: {error})"
+            ) from None
+
+    def serve(
+        self, model: Path, flags: Sequence[str], route: str, request: Mapping[str, Any]
+    ) -> str:
+        """Start the server with a model, post one request and return the answer's text.
+
+        Args:
+            model: A GGUF file.
+            flags: Further options of the server.
+            route: Where it is posted, e.g. ``/completion``.
+            request: What is posted, as JSON.
+
+        Raises:
+            VerifyError: There is no server, it does not start, or it answers an error.
+        """
+        program = self.programs.find("llama-server")
+        if program is None:
+            raise VerifyError("there is no llama-server in this bundle")
         order = {
             "argv": [
                 *self.runner.prefix, str(program), "--model", str(model), "--host", "127.0.0.1",
@@ -379,12 +404,12 @@ class Session:
             "ready": "/health",
             "seconds": _SECONDS / 2,
             "request_seconds": _SECONDS / 2,
-            "requests": [["POST", "/completion", request]],
+            "requests": [["POST", route, dict(request)]],
         }  # fmt: skip
         ran = self.programs.execute_probe(self.runner, order)
         if not ran.ok:
             raise VerifyError(f"{program.name} {ran.how()}")
-        return _answer(program.name, ran.stdout, ran.stderr)
+        return _answer(program.name, route, ran.stdout, ran.stderr)
 
     def coverage(self) -> Check:
         """Say how many kernels ran, and what that does not prove."""
@@ -408,16 +433,16 @@ class Session:
         )
 
 
-def _answer(program: str, stdout: str, stderr: str) -> tuple[tuple[tokens.Token, ...], int]:
-    """Return the tokens of a server's only answer, and how many of them were drafted."""
+def _answer(program: str, route: str, stdout: str, stderr: str) -> str:
+    """Return the text of a server's only answer."""
     try:
         result = json.loads(stdout)
         problem = result["problem"]
         if not problem:
             answer = result["answers"][0]
             if answer["status"] == 200:
-                return tokens.read_answer(answer["text"]), tokens.drafted(answer["text"])
-            problem = f"/completion answers {answer['status']}: {answer['text'][:200]}"
+                return str(answer["text"])
+            problem = f"{route} answers {answer['status']}: {answer['text'][:200]}"
     except (ValueError, KeyError, IndexError, TypeError) as error:
         problem = f"its answer is not what it should be ({type(error).__name__}: {error})"
     said = [line for line in stderr.splitlines() if "emulated GPU:" in line or "error" in line]
