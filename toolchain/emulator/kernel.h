@@ -88,9 +88,12 @@ struct qe_block {
 
 enum qe_operation {
     QE_SHUFFLE_XOR, QE_SHUFFLE_UP, QE_SHUFFLE_DOWN, QE_SHUFFLE_INDEX,
-    QE_BALLOT, QE_ANY, QE_ALL, QE_WARP_BARRIER,
+    QE_BALLOT, QE_ANY, QE_ALL, QE_REDUCE, QE_WARP_BARRIER,
     QE_MULTIPLY, QE_LOAD, QE_TRANSPOSE, // matrix instructions: all 32 lanes, or it is a fault
 };
+
+// What QE_REDUCE makes of the lanes' values; its operand.
+enum qe_reduction { QE_ADD, QE_MIN, QE_MAX, QE_UMIN, QE_UMAX, QE_AND, QE_OR, QE_XOR };
 
 // Called by kernels (intrinsics.c); all wait until the lanes of `mask` are there.
 uint32_t qe_warp_operation(struct qe_thread * thread, int operation, uint32_t mask, uint32_t value,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
+from qbuild.cuda.arch import parse_archs
 from qbuild.emulator import backend_ops, cases, counted, gpus, graphs, roofline
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
@@ -43,7 +44,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     sample = _sample(args)
     chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
-    gpu = gpus.for_archs(recipe.cuda.architectures, args.emulate)
+    archs = parse_archs(recipe.cuda.architectures, where="cuda.architectures")
+    gpu = gpus.for_archs([arch.number for arch in archs], args.emulate)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
 

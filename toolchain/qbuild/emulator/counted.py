@@ -46,7 +46,8 @@ _NOTHING: Final = (
 )
 _CALLED: Final = (
     ("llvm.fma", "fma"), ("llvm.fmuladd", "fma"), ("qe_fma", "fma"), ("qe_dp4a", "dp4a"),
-    ("qe_shfl", "shuffle"), ("qe_vote", "shuffle"), ("qe_barrier", "barrier"),
+    ("qe_shfl", "shuffle"), ("qe_vote", "shuffle"), ("qe_redux", "shuffle"),
+    ("qe_barrier", "barrier"),
     ("qe_warp_sync", "barrier"), ("qe_add_r", "float"), ("qe_mul_r", "float"),
     (f"{tensor.PREFIX}mma.", "mma"), (f"{tensor.PREFIX}movmatrix", "shuffle"),
     (f"{tensor.PREFIX}ldmatrix", ""), (f"{tensor.PREFIX}cp.async.c", "other"),

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Final
 
 from qbuild import resources
-from qbuild.cuda.arch import parse_archs
 from qbuild.errors import UsageError
 
 FILE: Final = "emulated-gpus.toml"
@@ -103,23 +102,22 @@ def find(name: str) -> Gpu:
     )
 
 
-def for_archs(archs: Sequence[str], name: str = "") -> Gpu:
+def for_archs(archs: Sequence[int], name: str = "") -> Gpu:
     """Return the GPU to emulate for a recipe's kernels.
 
     Args:
-        archs: The recipe's architectures, e.g. ``61-real``.
+        archs: The recipe's architectures, e.g. 61.
         name: A GPU's name; "" for the first that is listed of those that run these kernels.
 
     Raises:
         UsageError: No such GPU, or the recipe has no machine code for it.
     """
-    numbers = {each.number for each in parse_archs(archs)}
-    suited = [gpu for gpu in known().values() if int(gpu.arch) in numbers]
+    suited = [gpu for gpu in known().values() if int(gpu.arch) in archs]
     gpu = find(name) if name else next(iter(suited), None)
     if gpu is None or gpu not in suited:
         raise UsageError(
             f"the recipe has no kernels for {f'an emulated {name}' if name else 'an emulated GPU'}",
-            where=f"cuda.architectures: {', '.join(archs)}",
+            where=f"cuda.architectures: {', '.join(map(str, archs))}",
             fix=f"it runs on {', '.join(each.name for each in suited)}" if suited else "",
         )
     return gpu

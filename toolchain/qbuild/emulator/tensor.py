@@ -114,7 +114,8 @@ def function(ptx: Ptx) -> tuple[str, str] | None:
     if body is None:
         return None
     digest = hashlib.sha256(repr(ptx).encode()).hexdigest()[:12]
-    name = f"{PREFIX}{text.partition(' ')[0].rstrip(';')}.{digest}"
+    instruction = re.sub(r"\W+", ".", text.partition(" ")[0].rstrip(";"))
+    name = f"{PREFIX}{instruction}.{digest}"
     parameters = ", ".join(f"{kind} %a{at}" for at, kind in enumerate(ptx.arguments))
     first = "ptr %t, i32 %site" + ", " * bool(parameters)
     head = f"define internal {ptx.returns} @{name}({first}{parameters})"
