@@ -44,8 +44,7 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     sample = _sample(args)
     chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
-    archs = parse_archs(recipe.cuda.architectures, where="cuda.architectures")
-    gpu = gpus.for_archs([arch.number for arch in archs], args.emulate)
+    gpu = _gpu(args, recipe)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
 
@@ -58,14 +57,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
-        units = (
-            sample.units
-            if sample
-            else tuple(filter(None, (args.units or args.count or "").split(",")))
-        )
-        kernels = emulator.kernels(
-            with_code, checks=args.check, only=units, counts=bool(args.count)
-        )
+        only, counts = _units(args, sample), bool(args.count)
+        kernels = emulator.kernels(with_code, checks=args.check, only=only, counts=counts)
         programs = emulator.tests(builder(device_code=False))
         places = [kernels.path / "files", programs.path / "bin"]
         if args.prepare or (chosen is not None and not args.cases):
@@ -80,18 +73,18 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 return 0
             program = _program(args, folder, gpu, kernels.key, programs.key)
             outcome = _run(args, program, chosen, sample, cases.numbers_in(header), reporter)
-            counts = _counts(program)
+            done = _counts(program)
     summary = summarise(outcome, kernels.facts["units"], gpu) | {
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
-        **({"counts": [_described(each, gpu) for each in counts]} if args.count else {}),
     }
     if args.json:
-        print_json(summary)
+        told = {"counts": [_described(each, gpu) for each in done]} if args.count else {}
+        print_json(summary | told)
     else:
         _tell(summary)
-        _tell_counts(counts, gpu)
+        _tell_counts(done, gpu)
     _check_all_right(outcome, gpu.name, program)
     return 0
 
@@ -119,6 +112,18 @@ def _recipe_for_here(args: argparse.Namespace) -> Recipe:
             fix=f"add --os {host.system()}",
         )
     return recipe
+
+
+def _gpu(args: argparse.Namespace, recipe: Recipe) -> gpus.Gpu:
+    archs = parse_archs(recipe.cuda.architectures, where="cuda.architectures")
+    return gpus.for_archs([arch.number for arch in archs], args.emulate)
+
+
+def _units(args: argparse.Namespace, sample: cases.Sample | None) -> Sequence[str]:
+    """Return the units whose kernels are made; none: all."""
+    if sample:
+        return sample.units
+    return tuple(filter(None, (args.units or args.count or "").split(",")))
 
 
 def _sample(args: argparse.Namespace) -> cases.Sample | None:
