@@ -51,10 +51,7 @@ def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
         "name: the first that the recipe has kernels for); results are emulated, never validated",
     )
     emulated.add_argument(
-        "--units",
-        metavar="LIST",
-        help="only make the kernels of these units of ggml-cuda, e.g. mmvq,matrix: other cases "
-        "than theirs fail",
+        "--units", metavar="LIST", help="only make the kernels of these units, e.g. mmvq,matrix"
     )
     emulated.add_argument(
         "--ops", metavar="LIST", help="only these operations, e.g. MUL_MAT,SOFT_MAX"
