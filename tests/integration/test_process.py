@@ -32,9 +32,13 @@ def run(tmp_path: Path, code: str, **more: object) -> tuple[int, list[str], str]
     return status, lines, log.read_text()
 
 
-def test_output_status_folder_and_environment(tmp_path: Path) -> None:
+def test_output_status_folder_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QBUILD_TEST_OF_OURS", "not for children")
     code = (
-        "import os, sys; print(os.getcwd()); print(os.environ['X'], len(os.environ) < 9);"
+        "import os, sys; print(os.getcwd());"
+        "print(os.environ['X'], 'QBUILD_TEST_OF_OURS' not in os.environ);"
         "print('err', file=sys.stderr); print(sys.stdin.read() == ''); sys.exit(3)"
     )
     status, lines, log = run(tmp_path, code)

@@ -13,6 +13,10 @@ import pytest
 WINDOWS = sys.platform == "win32"
 
 can_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"),  # Wine shows the /proc of the system below it
+    reason="needs Linux",
+)
 lists_open_files = pytest.mark.skipif(
     WINDOWS or not Path("/proc/self/fd").is_dir(),  # Wine shows that of the system below it
     reason="this system does not list a process's open files",
