@@ -82,11 +82,12 @@ def _verify(data: bytes, folder: Path) -> object:
 
 
 def _tar(data: bytes, folder: Path) -> object:
-    from qbuild.binary.untar import extract_tar
+    from qbuild.source.quarantine import take_from_sdist
 
     path = folder / "x.tar.gz"
     path.write_bytes(data)
-    return extract_tar(path, folder / "out")
+    (folder / "out" / "objects").mkdir(parents=True)
+    return take_from_sdist(path, "r", folder / "out", lambda _done, _size: None)
 
 
 def _pe(data: bytes, _: Path) -> object:
@@ -224,8 +225,9 @@ def mutate(data: bytes, others: list[bytes], dice: random.Random) -> bytes:
 
 def _expected() -> tuple[type[BaseException], ...]:
     from qbuild.errors import QbuildError
+    from qbuild.source.quarantine import Forged, Unusable
 
-    return (QbuildError, tomllib.TOMLDecodeError)
+    return (QbuildError, Forged, Unusable, tomllib.TOMLDecodeError)
 
 
 def _count(folder: Path) -> int:

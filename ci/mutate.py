@@ -55,7 +55,6 @@ MODULES = {
     "binary/names": ["test_archive_promises.py"],
     "binary/zip_reader": ["test_archive_promises.py"],
     "binary/zip_writer": ["test_archive_promises.py", "test_archive.py"],
-    "binary/untar": ["test_archive_promises.py"],
     "verify/verdict": ["test_verify_model.py"],
     "verify/structure": ["test_structure.py"],
     "patches/series": ["test_patch_model.py"],

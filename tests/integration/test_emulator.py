@@ -85,6 +85,9 @@ def test_counters_say_what_kernels_do(counting: Path, tmp_path: Path) -> None:
     close_by, far_apart, dots, *_ = counted.read(counts)  # in the order of their first launch
     assert (close_by.blocks, close_by.threads, close_by.instructions["fma"]) == (8, 512, 512)
     issued = close_by.memory.pop("issued")
+    # 256 floats of x and as many of y, in each of two launches
+    assert (close_by.memory.pop("distinct"), close_by.memory.pop("launches")) == (128, 2)
+    assert close_by.memory.pop("tensor") == 0
     assert sum(close_by.instructions.values()) == 32 * issued
     assert close_by.memory == {
         "shared_loads": 0, "shared_stores": 0, "loads": 512, "stores": 512,
@@ -102,12 +105,16 @@ def test_counters_say_what_kernels_do(counting: Path, tmp_path: Path) -> None:
 def test_counters_see_bank_conflicts_and_lanes_that_part(counting: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts.tsv"
     run(counting, QBUILD_EMULATOR_COUNTS=str(counts))
-    *_, banks, parting = counted.read(counts)
+    *_, banks, parting, fours = counted.read(counts)
     # 32 rows are written; eight bytes a lane take two passes; then a word of every row
     # (all in one bank), every fourth word, one word for all.
     assert banks.memory["shared_parts"] == 32 + 2 + 1 + 1 + 1
     assert banks.memory["shared_passes"] == 32 + 2 + 32 + 4 + 1
     assert banks.together == 1.0
+    assert {name: fours.memory[name] for name in ("loads", "stores", "shared_loads")} == {
+        "loads": 32, "stores": 32, "shared_loads": 32,
+    }  # fmt: skip
+    assert (fours.memory["sectors"], fours.memory["shared_parts"], fours.passes) == (32, 8, 1.0)
     assert parting.together == pytest.approx(8 / 32, abs=0.02)  # all but the first instructions
 
 
@@ -137,6 +144,19 @@ def test_a_matrix_instruction_that_is_not_allowed_is_named(
     ran = run(tensor, name)
     assert ran.stdout == "error 719\n"
     assert words in ran.stderr
+
+
+def test_copies_are_checked(store: Path, tmp_path: Path) -> None:
+    program = build([DATA / "tensor.cu"], tmp_path, store=store, arch="80", checks=True)
+    right = run(program)
+    assert (right.stdout, right.stderr) == ("0 wrong, error 0\n", "")
+    raced = run(program, "copy-raced")
+    assert raced.stdout == "error 0\n"
+    assert "lockstep: shared memory at" in raced.stderr
+    outside = run(program, "copy-outside")
+    assert outside.stdout == "error 719\n"
+    assert "512 bytes into a buffer of 512 bytes" in outside.stderr
+    assert "copy_raced" in outside.stderr
 
 
 def test_a_copy_that_nobody_waits_for_shows(tensor: Path) -> None:

@@ -13,6 +13,7 @@ import json
 import struct
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,17 @@ def _zips(folder: Path) -> dict[str, bytes]:
 
 
 def _tars() -> dict[str, bytes]:
+    """An sdist whose repository, as the reader is told, lies at ``r``."""
     out = io.BytesIO()
+    blob = zlib.compress(b"blob 600\0" + b"x" * 600)
+    files = (
+        ("p/" + "l" * 120, b""),
+        ("p/r/shallow", b"a" * 40 + b"\n"),
+        ("p/r/objects/a4/" + "b" * 38, blob),
+        ("p/r/objects/pack/pack-1.pack", b"y"),
+    )
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, data in (("p/a", b"x" * 600), ("p/" + "l" * 120, b""), ("p/d/e", b"y")):
+        for name, data in files:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import io
 import mmap
 import os
 import struct
-import tarfile
 import tempfile
 import zipfile
 import zlib
@@ -19,11 +17,11 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from qbuild.binary import names, untar, zip_reader, zip_writer
-from qbuild.binary.untar import extract_tar
+from qbuild.binary import names, zip_reader, zip_writer
 from qbuild.binary.zip_reader import open_zip
 from qbuild.binary.zip_writer import ZipEntry, write_aside, write_sha256, write_zip
 from qbuild.errors import ArchiveError
+from qbuild.source import quarantine
 from support.raw_zips import Raw, raw_zip
 from support.systems import WINDOWS, kept, lists_open_files
 
@@ -430,9 +428,9 @@ def test_the_bounds_that_are_documented() -> None:
     assert (zip_reader.MAX_MEMBER, zip_reader.BOMB) == (67_108_864, 1_073_741_824)
     assert (zip_reader.MAX_GROWTH, zip_writer.DEFLATE_LIMIT) == (200, 1_073_741_824)
     assert (names.MAX_PART, names.MAX_NAME, names.MAX_DEPTH) == (255, 1024, 32)
-    assert (names.MAX_FOLDERS, untar.MAX_MEMBERS) == (10_000, 100_000)
-    assert (untar.MAX_BYTES, untar.MAX_STREAM) == (4_294_967_296, 8_589_934_592)
-    assert untar.MAX_HEADER == 4_194_304
+    assert names.MAX_FOLDERS == 10_000
+    assert (quarantine.MAX_TAKEN, quarantine.MAX_STREAM) == (8_589_934_592, 34_359_738_368)
+    assert quarantine.MAX_HEADER == 4_194_304
     assert (zip_writer.LEVEL, zip_writer.DOS_DATE) == (9, 0x21)
     assert (zip_writer.UTF8_FLAG, zip_writer.UNIX) == (0x800, 3)
     assert (zip_writer._U16, zip_writer._U32) == (0xFFFF, 0xFFFFFFFF)
@@ -724,152 +722,3 @@ def test_a_directory_of_four_gigabytes_is_a_zip64_one(monkeypatch: pytest.Monkey
         stream = io.BytesIO()
         zip_writer._write_directory(zip_writer._Output(stream), [record()])
         assert (b"PK\x06\x06" in stream.getvalue()) is large
-
-
-# -- tar -------------------------------------------------------------------------------------------
-
-
-def tar(tmp_path: Path, *members: tuple[str, bytes, int]) -> Path:
-    path = tmp_path / "x.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content, mode in members:
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), mode
-            if name.endswith("/"):
-                info.type = tarfile.DIRTYPE
-            archive.addfile(info, io.BytesIO(content))
-    return path
-
-
-def test_a_tar_is_unpacked_with_content_and_modes(tmp_path: Path) -> None:
-    path = tar(
-        tmp_path, ("./", b"", 0o755), ("./a/", b"", 0o755), ("./a/b/one", TEXT, 0o600),
-        ("a/b/two", b"2", 0o611), ("./top", b"", 0o602), ("a/three", b"3", 0o701),
-    )  # fmt: skip
-    before = os.umask(0o077)
-    try:
-        written = extract_tar(path, tmp_path / "deep" / "out")
-    finally:
-        os.umask(before)
-    out = tmp_path / "deep" / "out"
-    assert written == (out / "a/b/one", out / "a/b/two", out / "top", out / "a/three")
-    assert [each.read_bytes() for each in written] == [TEXT, b"2", b"", b"3"]
-    assert [each.stat().st_mode & 0o777 for each in written] == [
-        kept(mode) for mode in (0o644, 0o755, 0o644, 0o755)
-    ]
-
-
-def test_a_folder_of_a_tar(tmp_path: Path) -> None:
-    path = tar(
-        tmp_path, ("p/", b"", 0o755), ("p/in/", b"", 0o755), ("p/in/a", b"1", 0o644),
-        ("p/inner", b"2", 0o644), ("p/in/b/c", b"3", 0o644), ("../evil", b"x", 0o644),
-    )  # fmt: skip
-    (tmp_path / "out").mkdir()
-    assert extract_tar(path, tmp_path / "out", under="/p/in/") == (
-        tmp_path / "out" / "a",
-        tmp_path / "out" / "b" / "c",
-    )
-    with refused("x.tar.gz holds no files below 'p/none'", "x.tar.gz"):
-        extract_tar(path, tmp_path / "none", under="p/none")
-    with refused("x.tar.gz is only unpacked into an empty folder", str(tmp_path / "out")):
-        extract_tar(path, tmp_path / "out")
-
-
-def test_how_much_a_tar_may_unpack_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tar(tmp_path, ("a", b"12345", 0o644), ("b", b"67890", 0o644))
-    assert len(extract_tar(path, tmp_path / "one", max_bytes=10)) == 2
-    with refused("'b': with it more than 9 bytes are unpacked", "x.tar.gz: 'b'"):
-        extract_tar(path, tmp_path / "two", max_bytes=9)
-    monkeypatch.setattr(untar, "MAX_MEMBERS", 2)
-    assert len(extract_tar(path, tmp_path / "three")) == 2
-    monkeypatch.setattr(untar, "MAX_MEMBERS", 1)
-    with refused("'b': with it more than 1 files are unpacked"):
-        extract_tar(path, tmp_path / "four")
-
-
-class Inflated(gzip.GzipFile):
-    """A stream that is wherever it is told to be."""
-
-    def __init__(self) -> None:
-        super().__init__(fileobj=io.BytesIO(gzip.compress(b"")))
-        self.at, self.asked = 0, list[int]()
-
-    def read(self, size: int | None = -1) -> bytes:
-        self.asked.append(size or 0)
-        self.at += size or 0
-        return b"x"
-
-    def tell(self) -> int:
-        return self.at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = offset
-        return self.at + whence
-
-
-def test_a_tar_is_read_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untar, "MAX_HEADER", 100)
-    monkeypatch.setattr(untar, "MAX_STREAM", 1000)
-    inner = Inflated()
-    stream = untar._Bounded(inner, "x.tar.gz")
-    assert stream.name == "x.tar.gz"
-    assert stream.read(0) == b"x" and stream.read(100) == b"x"
-    for size in (-1, 101):
-        with refused(f"x.tar.gz is refused: it has a header of {size} bytes", "x.tar.gz"):
-            stream.read(size)
-    with refused("header of -1 bytes"):
-        stream.read()
-    assert inner.asked == [0, 100]
-    assert (stream.seek(1000), stream.seek(999, 0), stream.seek(500, 1)) == (1000, 999, 501)
-    with refused("it unpacks to more than 1000 bytes"):
-        stream.seek(1001)
-    stream.seek(1000)
-    assert stream.tell() == 1000
-    with refused("it unpacks to more than 1000 bytes"):
-        stream.read(1)
-    inner.at = 1001
-    with refused("it unpacks to more than 1000 bytes"):
-        stream.tell()
-
-
-@pytest.mark.parametrize(
-    ("error", "words", "named"),
-    [(OSError(errno.ENOSPC, "No space left", "/f"), "No space left", True),
-     (OSError("odd"), "odd", False)],
-)  # fmt: skip
-def test_a_disk_that_fails_while_a_tar_is_unpacked(
-    tmp_path: Path, error: OSError, words: str, named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise error
-
-    path = tar(tmp_path, ("a", b"1", 0o644))
-    monkeypatch.setattr(Path, "chmod", fail)
-    with refused(f"x.tar.gz cannot be unpacked: {words}", "/f" if named else str(path)):
-        extract_tar(path, tmp_path / "out")
-
-
-def test_links_and_devices_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        info = tarfile.TarInfo("./link")
-        info.type, info.linkname = tarfile.SYMTYPE, "/etc"
-        archive.addfile(info)
-    with refused("'./link': it is a link or a device", "x.tar.gz: './link'"):
-        extract_tar(path, tmp_path / "out")
-
-
-def test_folders_of_a_tar_have_names_as_well(tmp_path: Path) -> None:
-    with refused("climbs out of its folder"):
-        extract_tar(tar(tmp_path, ("../evil/", b"", 0o755), ("a", b"1", 0o644)), tmp_path / "out")
-
-
-def test_a_tar_is_for_this_host_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tar(tmp_path, ("aux", b"1", 0o644), ("ab:c", b"2", 0o644))
-    if not WINDOWS:
-        assert len(extract_tar(path, tmp_path / "other")) == 2
-    monkeypatch.setattr("qbuild.host.system", lambda: "windows")
-    with refused("'aux' is a device on Windows"):
-        extract_tar(path, tmp_path / "there")
-    with refused("a stream of another file on Windows"):
-        extract_tar(tar(tmp_path, ("ab:c", b"2", 0o644)), tmp_path / "there")

@@ -228,6 +228,16 @@ def test_edit_drops_and_adds() -> None:
     assert parse_lock(with_source(text, back), "x").sources == (back,)
 
 
+def test_a_dropped_table_leaves_the_comment_of_what_follows_it() -> None:
+    text = resources.lockfile().read_text(encoding="utf-8")
+    first, second = load_lock(resources.lockfile()).sources
+    edited = with_source(text, dataclasses.replace(first, sdist=None, build_number=12))
+    kept = [line for line in text.splitlines() if line.startswith("#")]
+    assert [line for line in edited.splitlines() if line.startswith("#")] == kept
+    order = ("build_number = 12", "# An older commit", second.commit)
+    assert sorted(order, key=edited.index) == list(order)
+
+
 def test_edit_of_an_empty_lockfile() -> None:
     source = SourcePin(
         name="s", url="https://example.org/s.git", commit="0" * 40, tree="1" * 40,

@@ -91,7 +91,7 @@ static void __attribute__((noreturn)) deadlock(struct qe_thread * t) {
     fprintf(stderr, "emulated GPU: deadlock in kernel %s, block (%u,%u,%u): no thread can go on\n",
             worker.launch->kernel->name, t->block->ctaid[0], t->block->ctaid[1], t->block->ctaid[2]);
     static const char * const names[] = {
-        "shfl.bfly", "shfl.up", "shfl.down", "shfl.idx", "vote.ballot", "vote.any", "vote.all", "bar.warp.sync",
+        "shfl.bfly", "shfl.up", "shfl.down", "shfl.idx", "vote.ballot", "vote.any", "vote.all", "redux", "bar.warp.sync",
         "mma", "ldmatrix", "movmatrix",
     };
     for (uint32_t i = 0; i < worker.warp_count; i++) {
@@ -215,6 +215,27 @@ static void vote(struct qe_warp * w, uint32_t lanes, int operation) {
     }
 }
 
+// redux.sync
+static void reduce(struct qe_warp * w, uint32_t lanes, uint32_t how) {
+    uint32_t r = w->value[__builtin_ctz(lanes)];
+    for (uint32_t left = lanes & (lanes - 1); left; left &= left - 1) {
+        uint32_t v = w->value[__builtin_ctz(left)];
+        switch (how) {
+            case QE_ADD:  r += v; break;
+            case QE_MIN:  r = (int32_t) v < (int32_t) r ? v : r; break;
+            case QE_MAX:  r = (int32_t) v > (int32_t) r ? v : r; break;
+            case QE_UMIN: r = v < r ? v : r; break;
+            case QE_UMAX: r = v > r ? v : r; break;
+            case QE_AND:  r &= v; break;
+            case QE_OR:   r |= v; break;
+            case QE_XOR:  r ^= v; break;
+        }
+    }
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        w->result[__builtin_ctz(left)] = r;
+    }
+}
+
 // The most frequent case, a reduction over the whole warp, without a branch per lane.
 static int whole_xor(struct qe_warp * w) {
     uint32_t b = w->operand[0];
@@ -253,6 +274,8 @@ static uint32_t complete(struct qe_warp * w, uint32_t lane) {
         if (need != 0xffffffffu || !whole_xor(w)) {
             shuffle(w, need);
         }
+    } else if (kind == QE_REDUCE) {
+        reduce(w, need, w->operand[lane]);
     } else if (kind < QE_WARP_BARRIER) {
         vote(w, need, kind);
     } else if (kind > QE_WARP_BARRIER) {

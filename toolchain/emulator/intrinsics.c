@@ -75,6 +75,19 @@ _Bool qe_vote_all(thread * t, uint32_t mask, _Bool v) { return qe_warp_operation
 _Bool qe_vote_any(thread * t, uint32_t mask, _Bool v) { return qe_warp_operation(t, QE_ANY, mask, v, 0, 0, 0) != 0; }
 uint32_t qe_vote_ballot(thread * t, uint32_t mask, _Bool v) { return qe_warp_operation(t, QE_BALLOT, mask, v, 0, 0, 0); }
 
+#define REDUX(name, how)                                                                                \
+    uint32_t qe_redux_##name(thread * t, uint32_t v, uint32_t mask) {                                   \
+        return qe_warp_operation(t, QE_REDUCE, mask, v, how, 0, 0);                                     \
+    }
+REDUX(add, QE_ADD)
+REDUX(min, QE_MIN)
+REDUX(max, QE_MAX)
+REDUX(umin, QE_UMIN)
+REDUX(umax, QE_UMAX)
+REDUX(and, QE_AND)
+REDUX(or, QE_OR)
+REDUX(xor, QE_XOR)
+
 // CUB's (cub/util_ptx.cuh, warp_scan_shfl.cuh, warp_reduce_shfl.cuh): operands in the order of the text.
 uint32_t qe_shfl_up_b32(thread * t, uint32_t v, uint32_t b, uint32_t c, uint32_t mask) {
     return qe_warp_operation(t, QE_SHUFFLE_UP, mask, v, b, c, 0);

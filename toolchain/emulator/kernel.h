@@ -88,21 +88,27 @@ struct qe_block {
 
 enum qe_operation {
     QE_SHUFFLE_XOR, QE_SHUFFLE_UP, QE_SHUFFLE_DOWN, QE_SHUFFLE_INDEX,
-    QE_BALLOT, QE_ANY, QE_ALL, QE_WARP_BARRIER,
+    QE_BALLOT, QE_ANY, QE_ALL, QE_REDUCE, QE_WARP_BARRIER,
     QE_MULTIPLY, QE_LOAD, QE_TRANSPOSE, // matrix instructions: all 32 lanes, or it is a fault
 };
+
+// What QE_REDUCE makes of the lanes' values; its operand.
+enum qe_reduction { QE_ADD, QE_MIN, QE_MAX, QE_UMIN, QE_UMAX, QE_AND, QE_OR, QE_XOR };
 
 // Called by kernels (intrinsics.c); all wait until the lanes of `mask` are there.
 uint32_t qe_warp_operation(struct qe_thread * thread, int operation, uint32_t mask, uint32_t value,
                            uint32_t operand, uint32_t clamp, uint32_t * predicate);
 void     qe_block_barrier(struct qe_thread * thread);
 int      qe_block_reduce(struct qe_thread * thread, int all, int value);
+// Here `site` is the number alone; QE_UNCHECKED: the unit was made without checks.
+enum { QE_UNCHECKED = -1 };
 void     qe_mma(struct qe_thread * thread, uint32_t m, uint32_t k, uint32_t factor, uint32_t result,
                 uint32_t * registers);
 void     qe_ldmatrix(struct qe_thread * thread, uint32_t count, uint32_t transposed, const char * row,
-                     uint32_t * registers);
+                     uint32_t * registers, uint32_t site);
 uint32_t qe_movmatrix(struct qe_thread * thread, uint32_t registers);
-void     qe_cp_async(struct qe_thread * thread, char * to, const char * from, uint32_t size, uint32_t taken);
+void     qe_cp_async(struct qe_thread * thread, char * to, const char * from, uint32_t size, uint32_t taken,
+                     uint32_t site);
 void     qe_cp_async_commit(struct qe_thread * thread);
 void     qe_cp_async_wait(struct qe_thread * thread, uint32_t groups);
 void     qe_cp_async_wait_all(struct qe_thread * thread);

@@ -167,6 +167,25 @@ void qe_tensor_operation(const struct qe_warp * w, int operation) {
 
 // --- called by kernels (qbuild.emulator.tensor writes the calls) ---------------------------------------
 
+#ifdef QE_COUNTS // the units count what they do (counters/counters.c), instead of checks
+void qe_count_access(struct qe_thread * thread, const void * address, uint32_t bytes, uint32_t site);
+
+static void access(struct qe_thread * t, const char * p, uint32_t bytes, uint32_t site, uint32_t store) {
+    if (bytes != 0) {
+        qe_count_access(t, p, bytes, site * 4 + store);
+    }
+}
+#else
+static void access(struct qe_thread * t, const char * p, uint32_t bytes, uint32_t site, uint32_t store) {
+    if (site != (uint32_t) QE_UNCHECKED && bytes != 0) {
+        qe_access(t, p, bytes, site * 4 + store);
+        if (store) {
+            qe_stored(t, p, bytes, site * 4 + store); // from now on nobody else may touch it
+        }
+    }
+}
+#endif
+
 void qe_mma(struct qe_thread * t, uint32_t m, uint32_t k, uint32_t factor, uint32_t result, uint32_t * registers) {
     struct qe_shape shape = {m, k, factor, result, factor == QE_S8 ? 4 : factor == QE_TF32 ? 1 : 2};
     t->warp->data[t->lane] = registers;
@@ -174,10 +193,14 @@ void qe_mma(struct qe_thread * t, uint32_t m, uint32_t k, uint32_t factor, uint3
     qe_warp_operation(t, QE_MULTIPLY, 0xffffffffu, 0, m << 16 | k << 8 | factor << 4 | result, 0, 0);
 }
 
-void qe_ldmatrix(struct qe_thread * t, uint32_t count, uint32_t transposed, const char * row, uint32_t * registers) {
+void qe_ldmatrix(struct qe_thread * t, uint32_t count, uint32_t transposed, const char * row, uint32_t * registers,
+                 uint32_t site) {
     struct qe_matrices own = {row, count, transposed, {0}};
-    if (t->lane < 8 * count && ((uintptr_t) row & 15)) {
-        qe_wrong(t, "the row of a matrix that ldmatrix loads is not aligned to 16 bytes");
+    if (t->lane < 8 * count) { // what the others name is not read
+        if ((uintptr_t) row & 15) {
+            qe_wrong(t, "the row of a matrix that ldmatrix loads is not aligned to 16 bytes");
+        }
+        access(t, row, 16, site, 0);
     }
     t->warp->data[t->lane] = &own;
     qe_warp_operation(t, QE_LOAD, 0xffffffffu, 0, count << 1 | transposed, 0, 0);
@@ -204,13 +227,15 @@ static void finish_oldest(struct qe_thread * t) {
     copy(&t->copies[t->copies_done++ % QE_COPIES]);
 }
 
-void qe_cp_async(struct qe_thread * t, char * to, const char * from, uint32_t size, uint32_t taken) {
+void qe_cp_async(struct qe_thread * t, char * to, const char * from, uint32_t size, uint32_t taken, uint32_t site) {
     if (((uintptr_t) to | (uintptr_t) from) & (size - 1)) {
         qe_wrong(t, "an address of cp.async is not aligned to the size of the copy");
     }
     if (taken > size) {
         qe_wrong(t, "cp.async takes more bytes than it writes");
     }
+    access(t, from, taken, site, 0);
+    access(t, to, size, site, 1);
     struct qe_copy c = {to, from, (uint16_t) size, (uint16_t) taken, t->copy_group};
     if (qe_early()) {
         copy(&c);

@@ -34,6 +34,14 @@ static __global__ void banks(int * y) {
     y[t] = tile[t * 32] + tile[t * 4] + tile[7] + (int) (two >> 32 ^ two);
 }
 
+// Four words at a time: one access, though the device IR has four.
+static __global__ void fours(const int4 * x, int4 * y) {
+    __shared__ int4 tile[32];
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
 static __global__ void parting(const float * x, float * y) {
     if (threadIdx.x < 8) {
         float sum = 0.0f;
@@ -55,6 +63,7 @@ int main() {
     close_by<<<4, 64>>>(x, y);
     banks<<<1, 32>>>((int *) y);
     parting<<<1, 32>>>(x, y);
+    fours<<<1, 32>>>((const int4 *) x, (int4 *) y);
     printf("error %d\n", cudaDeviceSynchronize());
     return 0;
 }

@@ -129,6 +129,25 @@ static __global__ void transposed(const uint32_t * in, uint32_t * out) {
     out[threadIdx.x] = r;
 }
 
+static __global__ void reduced(const int * in, int * out) {
+    const int v = in[threadIdx.x];
+    const unsigned mask = threadIdx.x < 8 ? 0xffu : 0xffffff00u;
+    int * own = out + 8 * threadIdx.x;
+    if (threadIdx.x < 8) {
+        own[0] = __reduce_add_sync(mask, v);
+        own[1] = __reduce_min_sync(mask, v);
+    } else {
+        own[0] = __reduce_add_sync(mask, v);
+        own[1] = __reduce_min_sync(mask, v);
+    }
+    own[2] = __reduce_max_sync(0xffffffffu, v);
+    own[3] = int(__reduce_min_sync(0xffffffffu, unsigned(v)));
+    own[4] = int(__reduce_max_sync(0xffffffffu, unsigned(v)));
+    own[5] = int(__reduce_and_sync(0xffffffffu, unsigned(v) | 0x700u));
+    own[6] = int(__reduce_or_sync(0xffffffffu, unsigned(v)));
+    own[7] = int(__reduce_xor_sync(0xffffffffu, unsigned(v)));
+}
+
 // Three stages of asynchronous copies, each thread its own 16 bytes; the last copy is cut short.
 template <bool wait> static __global__ void copied(const uint4 * in, uint4 * out, int n, int last) {
     __shared__ uint4 stage[3][32];
@@ -169,6 +188,15 @@ static __global__ void row_not_aligned(uint32_t * out) {
     rows[threadIdx.x] = rows[threadIdx.x + 32] = 0;
     __syncwarp();
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.b16 {%0}, [%1];" : "=r"(out[threadIdx.x]) : "l"(rows + threadIdx.x));
+}
+
+// Another lane's part is read without waiting for that lane.
+static __global__ void copy_raced(const uint4 * in, uint4 * out) {
+    __shared__ uint4 stage[32];
+    const uint32_t to = (uint32_t) __cvta_generic_to_shared(stage + threadIdx.x);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(in + threadIdx.x) : "memory");
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    out[threadIdx.x] = stage[threadIdx.x ^ 1];
 }
 
 static float random_number() { return float(rand() % 4001 - 2000) / 1000; }
@@ -237,6 +265,36 @@ template <bool wait> static int copies() {
     return differ;
 }
 
+static void reductions() {
+    int in[32], out[8 * 32], want[2][8] = {};
+    for (int & v : in) { v = rand() - (1 << 30); }
+    int * di = on_device(in, 32), * dd = on_device<int>(nullptr, 8 * 32);
+    reduced<<<1, 32>>>(di, dd);
+    cudaMemcpy(out, dd, sizeof out, cudaMemcpyDeviceToHost);
+    for (int part = 0; part < 2; part++) {
+        int * w = want[part];
+        unsigned sum = 0, low = -1u, high = 0, all = -1u;
+        w[1] = INT32_MAX;
+        w[2] = INT32_MIN;
+        for (int i = 0; i < 32; i++) {
+            if ((i < 8) == (part == 0)) {
+                sum += unsigned(in[i]);
+                w[1] = in[i] < w[1] ? in[i] : w[1];
+            }
+            w[2] = in[i] > w[2] ? in[i] : w[2];
+            low = unsigned(in[i]) < low ? unsigned(in[i]) : low;
+            high = unsigned(in[i]) > high ? unsigned(in[i]) : high;
+            all &= unsigned(in[i]) | 0x700u;
+            w[6] |= in[i];
+            w[7] ^= in[i];
+        }
+        w[0] = int(sum), w[3] = int(low), w[4] = int(high), w[5] = int(all);
+    }
+    for (int i = 0; i < 8 * 32; i++) {
+        compare("redux.sync", out[i], want[i / 8 >= 8][i % 8], 0);
+    }
+}
+
 int main(int argc, char ** argv) {
     const char * what = argc > 1 ? argv[1] : "";
     uint32_t * scratch = on_device<uint32_t>(nullptr, 64);
@@ -246,6 +304,9 @@ int main(int argc, char ** argv) {
         transposed<<<1, 24>>>(scratch, scratch);
     } else if (!strcmp(what, "row-not-aligned")) {
         row_not_aligned<<<1, 32>>>(scratch);
+    } else if (!strcmp(what, "copy-raced") || !strcmp(what, "copy-outside")) {
+        uint4 * in = on_device<uint4>(nullptr, 32), * out = on_device<uint4>(nullptr, 32);
+        copy_raced<<<1, 32>>>(in + (what[5] == 'o'), out);
     } else if (!strcmp(what, "not-waited")) {
         printf("%d words differ\n", copies<false>());
     } else {
@@ -263,6 +324,7 @@ int main(int argc, char ** argv) {
         transposed<<<1, 32>>>(scratch, scratch + 32);
         cudaMemcpy(out, scratch + 32, sizeof out, cudaMemcpyDeviceToHost);
         for (int i = 0; i < 64; i++) { compare("movmatrix", out[i], in[i % 8 * 8 + i / 8], 0); }
+        reductions();
         compare("cp.async", copies<true>(), 0, 0);
         printf("%d wrong, ", wrong);
     }

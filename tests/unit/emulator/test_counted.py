@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli import emulated_tests
-from qbuild.emulator import counted
+from qbuild.emulator import counted, gpus
 
 UNIT = """\
 %qe.kernel = type { ptr }
@@ -55,7 +55,8 @@ def classes(text: str) -> list[dict[str, int]]:
         for number, row in re.findall(r"^@qe\.classes\.(\d+) = [^\[]*\[[^\]]*\] (.*)$", text, re.M)
     }
     order = re.findall(r"@qe_count_block\(ptr %q\.t, ptr @qe\.classes\.(\d+), i32 \d+\)", text)
-    return [dict(zip(counted.CLASSES, rows[number], strict=True)) for number in order]
+    names = (*counted.CLASSES, "tensor")
+    return [dict(zip(names, rows[number], strict=True)) for number in order]
 
 
 def test_each_block_says_what_is_in_it() -> None:
@@ -77,6 +78,17 @@ def test_each_block_has_a_number_of_its_own() -> None:
     assert text.count("%q.t = call ptr @qe_self()") == 2
 
 
+def test_a_matrix_instruction_counts_as_one_and_says_its_work() -> None:
+    product = "qe_ptx_mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32.0123"
+    unit = UNIT.replace(
+        "tail call i32 @qe_dp4a_s32(i32", f"call i32 @{product}(ptr %q.t, i32 7, i32"
+    )
+    unit += f"define internal i32 @{product}(ptr %t, i32 %site) alwaysinline {{\n  ret i32 0\n}}\n"
+    _, middle, _ = classes(counted.counting(unit))
+    assert {k: v for k, v in middle.items() if v} == {"fma": 1, "mma": 1, "tensor": 64}
+    assert f"{product}(ptr %t, i32 %site) alwaysinline {{\n  ret i32 0" in counted.counting(unit)
+
+
 def test_calls_come_behind_what_a_block_must_begin_with() -> None:
     text = counted.counting(UNIT)
     assert re.search(r"%5 = phi [^\n]*\n  call void @qe_count_block", text)
@@ -89,12 +101,16 @@ def test_calls_come_behind_what_a_block_must_begin_with() -> None:
 
 def test_what_the_counters_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "counts.tsv"
-    numbers = [2, 64, 1, 2, 3, 4, 5, 6, 7, 10, 11, 32, 32, 128, 128, 2, 16, 4, 6, 7]
+    numbers = [2, 64, 1, 2, 3, 4, 0, 5, 6, 7, 10, 11, 32, 32, 128, 128, 2, 16]
+    numbers += [4, 6, 7, 512, 12, 1]
     path.write_text("\t".join(["k", *map(str, numbers)]) + "\n", encoding="utf-8")
     (found,) = counted.read(path)
     assert (found.kernel, found.blocks, found.threads) == ("k", 2, 64)
     assert found.instructions["other"] == 7
     assert found.memory["sectors"] == 16
+    assert {name: found.memory[name] for name in ("tensor", "distinct", "launches")} == {
+        "tensor": 512, "distinct": 12, "launches": 1,
+    }  # fmt: skip
     assert found.used == pytest.approx(0.5)  # 256 bytes of 512
     assert found.passes == pytest.approx(1.5)
     assert found.together == pytest.approx(28 / (32 * 7))
@@ -104,7 +120,8 @@ def test_what_the_counters_wrote_is_read(tmp_path: Path) -> None:
 
 
 def test_the_table_is_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    emulated_tests._tell_counts([])
+    gpu = gpus.find("GTX 1060")
+    emulated_tests._tell_counts([], gpu)
     assert capsys.readouterr().out == ""
     one = counted.Counted(
         kernel="_Z1k", blocks=2, threads=64,
@@ -112,11 +129,12 @@ def test_the_table_is_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> 
         memory={
             "shared_loads": 64, "shared_stores": 64, "loads": 128, "stores": 64,
             "bytes_read": 512, "bytes_written": 256, "requests": 6, "sectors": 48,
-            "shared_parts": 4, "shared_passes": 8, "issued": 56,
+            "shared_parts": 4, "shared_passes": 8, "issued": 60, "tensor": 0,
+            "distinct": 24, "launches": 1,
         },
     )  # fmt: skip
-    emulated_tests._tell_counts([one])
-    title, legend, _, _, names, row = capsys.readouterr().out.splitlines()
+    emulated_tests._tell_counts([one], gpu)
+    title, legend, _, _, bound, names, row = capsys.readouterr().out.splitlines()
     assert "over 100 %" in legend
     assert "an estimate" in title
     told = dict(zip(names.split(), row.split(), strict=False))
@@ -124,4 +142,5 @@ def test_the_table_is_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> 
     assert told["sectors"] == "8.0"
     assert told["passes"] == "2.0"
     assert told["lanes%"] == "50.0"
-    assert row.split()[-3:] == ["50.0", "2", "_Z1k"]
+    assert "no less on a GTX 1060" in bound
+    assert row.split()[-5:] == ["50.0", "2", "0.0", "memory", "_Z1k"]

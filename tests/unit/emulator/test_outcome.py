@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.cli.emulated_tests import _check_all_right, summarise
+from qbuild.emulator import gpus
 from qbuild.emulator.backend_ops import DIED, RIGHT, WRONG, Outcome, Program, Result, load, merged
 from qbuild.errors import CompileError
 
@@ -67,7 +68,17 @@ def test_two_programs_are_one_outcome() -> None:
 def test_kernels_are_counted_by_unit_and_name() -> None:
     ran = outcome(RIGHT)
     ran.ran = {("a", "k"): 3, ("gone", "k"): 1}
-    found = summarise(ran, {"a": ["k", "l"], "b": ["k"]}, "GTX 1060")
+    found = summarise(ran, {"a": ["k", "l"], "b": ["k"]}, gpus.find("GTX 1060"))
     assert (found["kernels"], found["kernels_ran"]) == (3, 1)
     assert found["not_run"] == {"a": ["l"], "b": ["k"]}
     assert found["validated"] is False
+
+
+def test_what_a_gpu_can_reach_is_said_of_the_gpu_that_was_looked_into() -> None:
+    fixup = "_ZL24mul_mat_q_stream_k_fixupIL9ggml_type2EEvPK"
+    found = {
+        name: summarise(outcome(RIGHT), {"mmq-q": [fixup]}, gpus.find(name))
+        for name in ("P40", "A100")
+    }
+    assert [found["P40"][key] for key in ("reach_known", "kernels_out_of_reach")] == [True, 1]
+    assert [found["A100"][key] for key in ("reach_known", "kernels_out_of_reach")] == [False, 0]

@@ -29,7 +29,7 @@ def body(of: Ptx) -> str:
     found = function(of)
     assert found
     name, text = found
-    assert f"@{name}(ptr %t" in text
+    assert f"@{name}(ptr %t, i32 %site" in text
     return text
 
 
@@ -91,7 +91,7 @@ def test_what_tensor_cores_do_not_have_is_not_known(text: str) -> None:
 def test_matrices_go_to_the_results_that_the_text_names() -> None:
     text = "ldmatrix.sync.aligned.m8n8.x4.trans.b16 {$0, $2, $1, $3}, [$4];"
     made = body(ptx(text, "=r,=r,=r,=r,l", FOUR, "i64"))
-    assert "@qe_ldmatrix(ptr %t, i32 4, i32 1, ptr %i0, ptr %r)" in made
+    assert "@qe_ldmatrix(ptr %t, i32 4, i32 1, ptr %i0, ptr %r, i32 %site)" in made
     assert re.findall(r"i32 %d(\d), (\d)", made) == [("0", "0"), ("1", "2"), ("2", "1"), ("3", "3")]
 
 
@@ -99,7 +99,7 @@ def test_a_shared_address_of_32_bits_is_made_whole() -> None:
     text = "cp.async.cg.shared.global.L2::128B [$0], [$1], 16, $2;"
     made = body(ptx(text, "r,l,r", arguments="i32 ptr i32"))
     assert "%i0 = call ptr @qe_shared_pointer(ptr %t, i32 %a0)" in made
-    assert "@qe_cp_async(ptr %t, ptr %i0, ptr %a1, i32 16, i32 %a2)" in made
+    assert "@qe_cp_async(ptr %t, ptr %i0, ptr %a1, i32 16, i32 %a2, i32 %site)" in made
 
 
 def test_groups_of_copies() -> None:
@@ -114,6 +114,8 @@ def test_a_call_in_which_lanes_meet_promises_nothing_about_memory() -> None:
     asm = 'tail call i32 asm "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "=r,r"'
     line = f"  %2 = {asm}(i32 7) #1, !srcloc !3\n  %3 = {asm}(i32 %2) #1"
     text = retarget(kernel(line), "u", TABLE).text
-    assert re.search(r"%2 = tail call i32 @qe_ptx_\w+\(ptr %q\.t, i32 7\), !srcloc", text)
+    assert re.search(
+        r"%2 = tail call i32 @qe_ptx_[\w.]+\(ptr %q\.t, i32 -1, i32 7\), !srcloc", text
+    )
     assert len(re.findall(r"^define internal i32 @qe_ptx_", text, re.MULTILINE)) == 1
     assert "declare i32 @qe_movmatrix(ptr, i32)" in text

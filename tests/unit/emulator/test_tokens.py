@@ -124,7 +124,8 @@ def test_a_margin_that_nobody_told_is_unknown_not_infinite() -> None:
 
 
 def test_the_reference_does_not_draft() -> None:
-    assert DRAFTS.drafts and DRAFTS.on_cpu == DRAFTS.undrafted == ("-fa", "on")
+    assert DRAFTS.drafts and DRAFTS.undrafted == ("-fa", "on")
+    assert DRAFTS.on_cpu == ("-fa", "on", "--device", "none")
     assert drafted('{"timings": {"draft_n": 5}}') == 5
     assert drafted("{}") == 0
 
@@ -140,6 +141,15 @@ def test_a_gpu_is_found_whatever_its_spelling() -> None:
     with pytest.raises(UsageError, match="no emulated GPU is called 'GTX 1061'") as error:
         gpus.find("GTX 1061")
     assert "GTX 1060" in str(error.value.fix)
+
+
+def test_the_gpu_of_a_recipe_is_one_that_its_kernels_run_on() -> None:
+    assert gpus.for_archs([80]).name == "A100"
+    assert gpus.for_archs([61, 80]).name == "GTX 1060"
+    assert gpus.for_archs([61], "p40").name == "P40"
+    with pytest.raises(UsageError, match="no kernels for an emulated GTX 1060") as error:
+        gpus.for_archs([80], "GTX 1060")
+    assert error.value.fix == "it runs on A100"
 
 
 def test_the_runtime_reads_every_key_that_is_written(pytestconfig: pytest.Config) -> None:

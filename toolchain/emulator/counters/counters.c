@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLASSES = 7 }; // qbuild.emulator.counted.CLASSES, in its order
+enum { CLASSES = 8 }; // qbuild.emulator.counted.CLASSES, in its order
 enum { SECTOR = 32, KERNELS = 4096 };
 enum { BANKS = 32, WORD = 4, PASS = BANKS * WORD }; // shared memory since compute capability 5.0
 
@@ -21,6 +21,8 @@ struct counts {
     uint64_t device[2], bytes[2], requests, sectors; // device memory: of threads, of threads, of warps, of warps
     uint64_t parts, passes;                          // shared memory, of warps: needed at least, needed
     uint64_t issued;                                 // instructions, of warps
+    uint64_t tensor;                                 // work of tensor cores, of threads
+    uint64_t distinct, launches;                     // sectors, each once for a launch
 };
 
 static struct counts   every[KERNELS];
@@ -38,6 +40,15 @@ struct touches {
 };
 
 static struct touches device, shared;
+
+// The sectors of device memory that a launch has touched: a bit each, by pages of 64 sectors.
+struct page {
+    uint64_t number, launch, sectors;
+};
+
+static struct page * pages;
+static size_t        pages_used, pages_room;
+static uint64_t      launch;
 
 struct times {
     uint32_t block, thread, site, times;
@@ -78,12 +89,59 @@ static int by_request(const void * a, const void * b) {
                                     : (x->place > y->place) - (x->place < y->place);
 }
 
+static struct page * page_at(uint64_t number) {
+    size_t at = (size_t) (number * 0x9e3779b97f4a7c15ull >> 20) & (pages_room - 1);
+    while (pages[at].launch == launch && pages[at].number != number) {
+        at = (at + 1) & (pages_room - 1);
+    }
+    return &pages[at];
+}
+
+static void more_pages(void) {
+    struct page * before = pages;
+    size_t room = pages_room;
+    pages_room = room ? 2 * room : 1 << 16;
+    pages = calloc(pages_room, sizeof *pages);
+    if (pages == NULL) {
+        give_up("no memory");
+    }
+    for (size_t i = 0; i < room; i++) {
+        if (before[i].launch == launch) {
+            *page_at(before[i].number) = before[i];
+        }
+    }
+    free(before);
+}
+
+static void count_distinct(uint64_t sector) {
+    if (2 * pages_used >= pages_room) {
+        more_pages();
+    }
+    struct page * p = page_at(sector / 64);
+    if (p->launch != launch) {
+        *p = (struct page) { sector / 64, launch, 0 };
+        pages_used++;
+    }
+    uint64_t bit = 1ull << sector % 64;
+    now->distinct += (p->sectors & bit) == 0;
+    p->sectors |= bit;
+}
+
+static void begin_launch(void) {
+    launch++;
+    pages_used = 0;
+    now->launches++;
+}
+
 static void count_sectors(void) {
     qsort(device.list, device.count, sizeof *device.list, by_request);
     for (size_t i = 0; i < device.count; i++) {
         int same = i > 0 && device.list[i].request == device.list[i - 1].request;
         now->requests += !same;
-        now->sectors += !same || device.list[i].place != device.list[i - 1].place;
+        if (!same || device.list[i].place != device.list[i - 1].place) {
+            now->sectors++;
+            count_distinct(device.list[i].place);
+        }
     }
     device.count = 0;
 }
@@ -146,6 +204,10 @@ void qe_count_thread(struct qe_thread * t, const char * name) {
         }
         count += now == every + count;
         now->name = name;
+        const uint32_t * at = t->block->ctaid;
+        if (at[0] == 0 && at[1] == 0 && at[2] == 0) {
+            begin_launch();
+        }
     }
     begun[t->index] = 1;
     now->threads++;
@@ -167,13 +229,14 @@ static void count_visit(const struct qe_thread * t, uint32_t site, uint32_t weig
 }
 
 // At the start of a basic block: how many instructions of each class it has, and its number in the unit.
-void qe_count_block(struct qe_thread * t, const uint32_t classes[CLASSES], uint32_t site) {
+void qe_count_block(struct qe_thread * t, const uint32_t classes[CLASSES + 1], uint32_t site) {
     uint32_t sum = 0;
     for (int i = 0; now != NULL && i < CLASSES; i++) {
         now->instructions[i] += classes[i];
         sum += classes[i];
     }
     if (now != NULL) {
+        now->tensor += classes[CLASSES];
         count_visit(t, site, sum);
     }
 }
@@ -232,7 +295,7 @@ __attribute__((destructor)) static void write_counts(void) {
         }
         const uint64_t rest[] = { c->shared[0], c->shared[1], c->device[0], c->device[1],
                                   c->bytes[0], c->bytes[1], c->requests, c->sectors,
-                                  c->parts, c->passes, c->issued };
+                                  c->parts, c->passes, c->issued, c->tensor, c->distinct, c->launches };
         for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
             fprintf(out, "\t%llu", (unsigned long long) rest[i]);
         }

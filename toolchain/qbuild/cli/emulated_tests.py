@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from qbuild import host
 from qbuild.cli.common import build_options, load, load_lock, print_json, store
 from qbuild.console import Reporter
-from qbuild.emulator import backend_ops, cases, counted, gpus, graphs
+from qbuild.cuda.arch import parse_archs
+from qbuild.emulator import backend_ops, cases, counted, gpus, graphs, roofline
 from qbuild.emulator.backend_ops import Outcome, Program
 from qbuild.errors import CompileError, UsageError
 
@@ -40,10 +41,10 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.steps.builder import Builder
 
     args.overrides = [*args.overrides, "build.ui=false"]
-    gpu = gpus.find(args.emulate)
     sample = _sample(args)
     chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
+    gpu = _gpu(args, recipe)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
 
@@ -56,10 +57,8 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     with home.in_use():
         with_code = builder(device_code=True)
-        units = tuple(args.count.split(",")) if args.count else sample.units if sample else ()
-        kernels = emulator.kernels(
-            with_code, checks=args.check, only=units, counts=bool(args.count)
-        )
+        only, counts = _units(args, sample), bool(args.count)
+        kernels = emulator.kernels(with_code, checks=args.check, only=only, counts=counts)
         programs = emulator.tests(builder(device_code=False))
         places = [kernels.path / "files", programs.path / "bin"]
         if args.prepare or (chosen is not None and not args.cases):
@@ -74,18 +73,18 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
                 return 0
             program = _program(args, folder, gpu, kernels.key, programs.key)
             outcome = _run(args, program, chosen, sample, cases.numbers_in(header), reporter)
-            counts = _counts(program)
-    summary = summarise(outcome, kernels.facts["units"], gpu.name) | {
+            done = _counts(program)
+    summary = summarise(outcome, kernels.facts["units"], gpu) | {
         "shuffle": args.shuffle,
         "checked": args.check,
         "log": str(program.log),
-        **({"counts": [asdict(each) for each in counts]} if args.count else {}),
     }
     if args.json:
-        print_json(summary)
+        told = {"counts": [_described(each, gpu) for each in done]} if args.count else {}
+        print_json(summary | told)
     else:
         _tell(summary)
-        _tell_counts(counts)
+        _tell_counts(done, gpu)
     _check_all_right(outcome, gpu.name, program)
     return 0
 
@@ -113,6 +112,18 @@ def _recipe_for_here(args: argparse.Namespace) -> Recipe:
             fix=f"add --os {host.system()}",
         )
     return recipe
+
+
+def _gpu(args: argparse.Namespace, recipe: Recipe) -> gpus.Gpu:
+    archs = parse_archs(recipe.cuda.architectures, where="cuda.architectures")
+    return gpus.for_archs([arch.number for arch in archs], args.emulate)
+
+
+def _units(args: argparse.Namespace, sample: cases.Sample | None) -> Sequence[str]:
+    """Return the units whose kernels are made; none: all."""
+    if sample:
+        return sample.units
+    return tuple(filter(None, (args.units or args.count or "").split(",")))
 
 
 def _sample(args: argparse.Namespace) -> cases.Sample | None:
@@ -189,20 +200,23 @@ def _graphs(program: Program, wanted: Callable[[str], bool]) -> tuple[Program, S
     return replace(program, path=path, state=state), names
 
 
-def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) -> dict[str, Any]:
+def summarise(
+    outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: gpus.Gpu
+) -> dict[str, Any]:
     """Return what a run showed, for people and machines.
 
     Args:
         outcome: The run.
         units: Unit → kernels of the library that ran.
-        gpu: Its name.
+        gpu: The GPU.
     """
     every = {(unit, name) for unit, names in units.items() for name in names}
     ran = every & outcome.ran.keys()
-    out_of_reach = cases.unreached(every)
+    known = cases.unreached(every, gpu.arch)
+    out_of_reach = known or {}
     left = every - ran - out_of_reach.keys()
     return {
-        "gpu": gpu,
+        "gpu": gpu.name,
         "emulated": True,
         "validated": False,
         "complete": outcome.complete,
@@ -211,6 +225,7 @@ def summarise(outcome: Outcome, units: Mapping[str, Sequence[str]], gpu: str) ->
         "not_supported": outcome.count(backend_ops.ABSENT),
         "kernels": len(every),
         "kernels_ran": len(ran),
+        "reach_known": known is not None,
         "kernels_out_of_reach": len(out_of_reach.keys() - ran),
         "out_of_reach": dict(collections.Counter(out_of_reach.values())),
         "not_run_because": dict(collections.Counter(cases.unrun(left).values())),
@@ -233,10 +248,14 @@ def _tell(summary: Mapping[str, Any]) -> None:
         f"emulated {summary['gpu']}: {summary['cases']} cases, {len(summary['failed'])} wrong, "
         f"{summary['not_supported']} not supported; {summary['seconds']:.0f} s"
     )
+    share = f"{100 * summary['kernels_ran'] / max(1, reachable):.1f} %"
     print(
-        f"  {summary['kernels_ran']} of {summary['kernels']} kernels ran: "
-        f"{100 * summary['kernels_ran'] / max(1, reachable):.1f} % of the {reachable} "
-        "that this GPU can reach"
+        f"  {summary['kernels_ran']} of {summary['kernels']} kernels ran: {share} of "
+        + (
+            f"the {reachable} that this GPU can reach"
+            if summary["reach_known"]
+            else "all; which of them this GPU can reach is not known"
+        )
     )
     for why, count in sorted(summary["out_of_reach"].items(), key=lambda each: -each[1]):
         print(f"  {count:5} out of reach: {why}")
@@ -258,7 +277,13 @@ def _counts(program: Program) -> list[counted.Counted]:
     return counted.read(path) if path.exists() else []
 
 
-def _tell_counts(counts: Sequence[counted.Counted]) -> None:
+def _described(counts: counted.Counted, gpu: gpus.Gpu) -> dict[str, Any]:
+    least = roofline.estimate(counts, gpu)
+    told = asdict(least) | {"seconds": least.seconds, "limit": least.limit}
+    return asdict(counts) | {"estimate": told}
+
+
+def _tell_counts(counts: Sequence[counted.Counted], gpu: gpus.Gpu) -> None:
     """Print what kernels did, for each kernel and thread, and how device memory was touched."""
     if not counts:
         return
@@ -268,9 +293,12 @@ def _tell_counts(counts: Sequence[counted.Counted]) -> None:
         "  passes: over shared memory for each needed, 1 without bank conflicts; lanes: of a warp's"
     )
     print("  32, how many run an instruction, if those that part meet again as soon as they can")
+    print(
+        f"  us: a launch takes no less on a {gpu.name} by its published rates, and what limits it"
+    )
     names = (
         *counted.CLASSES, "lanes%", "shared", "passes", "device", "bytes", "sectors", "used %",
-        "blocks", "kernel",
+        "blocks", "us", "limit", "kernel",
     )  # fmt: skip
     print("  " + " ".join(f"{name:>7}" for name in names))
     for each in sorted(counts, key=lambda one: -one.threads):
@@ -286,7 +314,10 @@ def _tell_counts(counts: Sequence[counted.Counted]) -> None:
             100 * each.used,
         ]
         told = " ".join(f"{value:7.1f}" for value in row)
-        print(f"  {told} {each.blocks:7} {each.kernel[:60]}")
+        least = roofline.estimate(each, gpu)
+        limit = least.limit.replace(" ", "-")
+        told += f" {each.blocks:7} {1e6 * least.seconds:7.1f} {limit:>7}"
+        print(f"  {told} {each.kernel[:60]}")
 
 
 def _check_all_right(outcome: Outcome, gpu: str, program: Program) -> None:

@@ -45,10 +45,13 @@ def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
     emulated.add_argument(
         "--emulate",
         nargs="?",
-        const="GTX 1060",
+        const="",
         metavar="GPU",
-        help="run upstream's test-backend-ops, CUDA against CPU, on an emulated GPU (GTX 1060); "
-        "results are emulated, never validated",
+        help="run upstream's test-backend-ops, CUDA against CPU, on an emulated GPU (without a "
+        "name: the first that the recipe has kernels for); results are emulated, never validated",
+    )
+    emulated.add_argument(
+        "--units", metavar="LIST", help="only make the kernels of these units, e.g. mmvq,matrix"
     )
     emulated.add_argument(
         "--ops", metavar="LIST", help="only these operations, e.g. MUL_MAT,SOFT_MAX"
@@ -112,7 +115,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.steps.builder import Builder
     from qbuild.steps.captured import capture
 
-    if args.emulate:
+    if args.emulate is not None:
         from qbuild.cli.emulated_tests import run_tests
 
         return run_tests(args, reporter)

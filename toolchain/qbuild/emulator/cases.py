@@ -225,12 +225,20 @@ def _line(case: Own, numbers: Mapping[str, Mapping[str, int]]) -> str:
 # -- kernels that cannot run -----------------------------------------------------------------
 
 
-def unreached(kernels: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-    """Return the kernels that no host code of the pin launches on sm_61, each with the reason.
+def unreached(
+    kernels: Iterable[tuple[str, str]], arch: str
+) -> Mapping[tuple[str, str], str] | None:
+    """Return the kernels that no host code of the pin launches, each with the reason.
 
     Args:
         kernels: Unit and mangled name of each kernel.
+        arch: The GPU's compute capability, e.g. ``61``.
+
+    Returns:
+        None: nobody has looked into what a GPU of this architecture can reach.
     """
+    if arch != resources.read_table(UNREACHED)["arch"]:
+        return None
     return _reasons("unreached", kernels)
 
 

@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-CLASSES: Final = ("fma", "float", "dp4a", "branch", "shuffle", "barrier", "other")
+from qbuild.emulator import tensor
+from qbuild.emulator.joined import join
+
+CLASSES: Final = ("fma", "float", "dp4a", "mma", "branch", "shuffle", "barrier", "other")
 """The order of ``CLASSES`` in ``counters.c``. A product that is added is one ``fma``."""
 
 _NUMBERS: Final = (
     "shared_loads", "shared_stores", "loads", "stores", "bytes_read", "bytes_written",
-    "requests", "sectors", "shared_parts", "shared_passes", "issued",
+    "requests", "sectors", "shared_parts", "shared_passes", "issued", "tensor", "distinct",
+    "launches",
 )  # fmt: skip
 _NAME = r'%(?:"[^"]+"|[\w.$-]+)'
 _PRODUCT = re.compile(rf"^  ({_NAME}) = fmul (?:\w+ )*?(?:contract|fast) ")
@@ -42,8 +46,11 @@ _NOTHING: Final = (
 )
 _CALLED: Final = (
     ("llvm.fma", "fma"), ("llvm.fmuladd", "fma"), ("qe_fma", "fma"), ("qe_dp4a", "dp4a"),
-    ("qe_shfl", "shuffle"), ("qe_vote", "shuffle"), ("qe_barrier", "barrier"),
+    ("qe_shfl", "shuffle"), ("qe_vote", "shuffle"), ("qe_redux", "shuffle"),
+    ("qe_barrier", "barrier"),
     ("qe_warp_sync", "barrier"), ("qe_add_r", "float"), ("qe_mul_r", "float"),
+    (f"{tensor.PREFIX}mma.", "mma"), (f"{tensor.PREFIX}movmatrix", "shuffle"),
+    (f"{tensor.PREFIX}ldmatrix", ""), (f"{tensor.PREFIX}cp.async.c", "other"),
 )  # fmt: skip
 
 
@@ -61,11 +68,11 @@ def counting(text: str) -> str:
     numbers = itertools.count()  # of basic blocks, over the whole unit
     end = 0
     for match in re.finditer(r"^define internal [^\n]*\{\n", text, re.MULTILINE):
-        if "@qe.entry." in match[0]:
+        if "@qe.entry." in match[0] or f"@{tensor.PREFIX}" in match[0]:
             continue
         stop = text.index("\n}\n", match.end())
         out.append(text[end : match.end()])
-        lines = text[match.end() : stop].split("\n")
+        lines = join(text[match.end() : stop].split("\n"))
         out.append("\n".join(_function(lines, tables, numbers)))
         end = stop
     out.append(text[end:])
@@ -76,7 +83,7 @@ def counting(text: str) -> str:
         ),
         "".join(out),
     )
-    kind = f"[{len(CLASSES)} x i32]"
+    kind = f"[{len(CLASSES) + 1} x i32]"
     rows = "".join(
         f"@qe.classes.{number} = internal constant {kind} "
         f"[{', '.join(f'i32 {each}' for each in counts)}]\n"
@@ -134,12 +141,16 @@ def _fused(lines: Sequence[str]) -> frozenset[str]:
 
 
 def _counts(block: Sequence[str], fused: frozenset[str]) -> tuple[int, ...]:
+    """Return the instructions of each class, and the work of tensor cores."""
     counts = dict.fromkeys(CLASSES, 0)
+    products = 0
     for line in block:
         kind = _class_of(line, fused)
         if kind:
             counts[kind] += 1
-    return tuple(counts.values())
+        if kind == "mma" and (call := _CALL.search(line)):
+            products += tensor.work(call[1])
+    return (*counts.values(), products)
 
 
 def _class_of(line: str, fused: frozenset[str]) -> str:
@@ -175,7 +186,9 @@ class Counted:
             accesses to device memory), ``sectors`` (32 bytes each, that those touched),
             ``shared_parts`` and ``shared_passes`` (a warp's accesses to shared memory: passes
             that their width needs, and passes that they take; more are bank conflicts) and
-            ``issued`` (instructions of warps, if lanes that part meet again as soon as they can).
+            ``issued`` (instructions of warps, if lanes that part meet again as soon as they can),
+            ``tensor`` (see :func:`qbuild.emulator.tensor.work`, of threads), ``distinct`` (sectors,
+            each once for a launch) and ``launches``.
     """
 
     kernel: str

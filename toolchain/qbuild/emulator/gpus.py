@@ -34,6 +34,8 @@ class Gpu:
         bus: Bits of the memory bus.
         l2: KiB of cache.
         fma_per_clock: Fused multiply-adds of 32 bits per multiprocessor and clock.
+        dp4a_per_clock: Products of four bytes, likewise.
+        tensor_per_clock: Multiply-adds of 16 bits on tensor cores, likewise; 0: it has none.
     """
 
     name: str
@@ -50,6 +52,18 @@ class Gpu:
     bus: int
     l2: int
     fma_per_clock: int
+    dp4a_per_clock: int
+    tensor_per_clock: int
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of device memory: two transfers a clock."""
+        return self.memory_clock * 1e6 * 2 * self.bus / 8
+
+    @property
+    def flops(self) -> float:
+        """Operations of 32 bits a second; a fused multiply-add is two."""
+        return 2.0 * self.fma_per_clock * self.sms * self.clock * 1e6
 
     @property
     def arch(self) -> str:
@@ -86,6 +100,27 @@ def find(name: str) -> Gpu:
         fix=(f"did you mean {plain[near[0]].name!r}? " if near else "")
         + f"There are {', '.join(known())}",
     )
+
+
+def for_archs(archs: Sequence[int], name: str = "") -> Gpu:
+    """Return the GPU to emulate for a recipe's kernels.
+
+    Args:
+        archs: The recipe's architectures, e.g. 61.
+        name: A GPU's name; "" for the first that is listed of those that run these kernels.
+
+    Raises:
+        UsageError: No such GPU, or the recipe has no machine code for it.
+    """
+    suited = [gpu for gpu in known().values() if int(gpu.arch) in archs]
+    gpu = find(name) if name else next(iter(suited), None)
+    if gpu is None or gpu not in suited:
+        raise UsageError(
+            f"the recipe has no kernels for {f'an emulated {name}' if name else 'an emulated GPU'}",
+            where=f"cuda.architectures: {', '.join(map(str, archs))}",
+            fix=f"it runs on {', '.join(each.name for each in suited)}" if suited else "",
+        )
+    return gpu
 
 
 def _plain(name: str) -> str:

@@ -122,7 +122,8 @@ def kernels_commands(
     for name in ("library", "executor", "tensor", *(("counters/counters",) if counts else ())):
         own.append(str(folder / f"{Path(name).name}.o"))
         source = str(sources() / f"{name}.c")
-        commands.append([*kit.compiler(), "-I", str(folder), source, "-o", own[-1]])
+        flags = ["-I", str(folder), *(("-DQE_COUNTS",) if counts else ())]
+        commands.append([*kit.compiler(), *flags, source, "-o", own[-1]])
     math = ("-lm",) if kit.target == "linux" else ()
     commands.append([*kit.linker(), *own, *map(str, objects), *math, "-o", str(dest)])
     return commands

@@ -299,8 +299,10 @@ def _matrix(lead: str, text: str, constraints: str, arguments: str, made: _Unit)
         return None
     name, made.matrices[name] = found
     made.used.add(name)
+    site = made.accesses if made.checks else tensor.UNCHECKED
+    made.accesses += 1
     comma = ", " if arguments else ""
-    return f"call {returns} @{name}(ptr %q.t{comma}{arguments})"
+    return f"call {returns} @{name}(ptr %q.t, i32 {site}{comma}{arguments})"
 
 
 def _intrinsics(body: str, made: _Unit) -> str:

@@ -27,6 +27,7 @@ _PRODUCTS: Final = frozenset(
 )
 """Rows of A, columns of A, type of C and D, type of A and B; B has 8 columns."""
 
+_SHAPE = re.compile(r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.\w+?\.(\w+)\.")
 _OPERANDS = r"\{([$\d,]+)\}"
 _MMA = re.compile(
     r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.(\w+)\.(\w+) "
@@ -45,11 +46,16 @@ _COMMIT = "cp.async.commit_group;"
 _WAIT = re.compile(r"cp\.async\.wait_group (\$?\d+);")
 _WAIT_ALL = "cp.async.wait_all;"
 
+UNCHECKED: Final = -1
+
+PREFIX: Final = "qe_ptx_"
+"""Functions are called after the instruction that they stand for."""
+
 DECLARED: Final = """\
 declare void @qe_mma(ptr, i32, i32, i32, i32, ptr)
-declare void @qe_ldmatrix(ptr, i32, i32, ptr, ptr)
+declare void @qe_ldmatrix(ptr, i32, i32, ptr, ptr, i32)
 declare i32 @qe_movmatrix(ptr, i32)
-declare void @qe_cp_async(ptr, ptr, ptr, i32, i32)
+declare void @qe_cp_async(ptr, ptr, ptr, i32, i32, i32)
 declare void @qe_cp_async_commit(ptr)
 declare void @qe_cp_async_wait(ptr, i32)
 declare void @qe_cp_async_wait_all(ptr)
@@ -89,6 +95,9 @@ class Ptx:
 def function(ptx: Ptx) -> tuple[str, str] | None:
     """Return the name and the LLVM assembly of the function that stands for a text.
 
+    It takes the thread, the number of the access (``UNCHECKED`` where accesses are not checked),
+    and what the text takes.
+
     Args:
         ptx: The text.
 
@@ -105,10 +114,29 @@ def function(ptx: Ptx) -> tuple[str, str] | None:
     if body is None:
         return None
     digest = hashlib.sha256(repr(ptx).encode()).hexdigest()[:12]
-    name = f"qe_ptx_{digest}"
+    instruction = re.sub(r"\W+", ".", text.partition(" ")[0].rstrip(";"))
+    name = f"{PREFIX}{instruction}.{digest}"
     parameters = ", ".join(f"{kind} %a{at}" for at, kind in enumerate(ptx.arguments))
-    head = f"define internal {ptx.returns} @{name}(ptr %t{', ' * bool(parameters)}{parameters})"
+    first = "ptr %t, i32 %site" + ", " * bool(parameters)
+    head = f"define internal {ptx.returns} @{name}({first}{parameters})"
     return name, f"; {ptx.text}\n{head} alwaysinline {{\n" + "\n".join(body) + "\n}\n"
+
+
+def work(name: str) -> int:
+    """Return how much of a tensor core's time one lane's part of an instruction takes.
+
+    Args:
+        name: Of a function that stands for it.
+
+    Returns:
+        Multiply-adds of 16 bits that take as long: those of 8 bits go twice as fast, those of tf32
+        half as fast (A100's data sheet: 312, 624 and 156 TFLOPS or TOPS). 0: it is no product.
+    """
+    match = _SHAPE.search(name)
+    if match is None:
+        return 0
+    m, k, factor = int(match[1]), int(match[2]), match[3]
+    return m * 8 * k // 32 * 2 // _PER_REGISTER[factor]
 
 
 def _body(ptx: Ptx, text: str) -> list[str] | None:
@@ -120,7 +148,7 @@ def _body(ptx: Ptx, text: str) -> list[str] | None:
         if len(order) != count:
             return None
         lines, row = _address(ptx, int(match[4]))
-        call = f"i32 {count}, i32 {int(bool(match[2]))}, ptr {row}, ptr %r"
+        call = f"i32 {count}, i32 {int(bool(match[2]))}, ptr {row}, ptr %r, i32 %site"
         lines = ["  %r = alloca [4 x i32]", *lines, f"  call void @qe_ldmatrix(ptr %t, {call})"]
         return [*lines, *_results(ptx, order, 0)]
     if _MOVMATRIX.fullmatch(text):
@@ -130,7 +158,7 @@ def _body(ptx: Ptx, text: str) -> list[str] | None:
         source, from_name = _address(ptx, int(match[3]))
         size = _integer(ptx, match[4])
         taken = _integer(ptx, match[5] or match[4])
-        call = f"ptr {to_name}, ptr {from_name}, i32 {size}, i32 {taken}"
+        call = f"ptr {to_name}, ptr {from_name}, i32 {size}, i32 {taken}, i32 %site"
         return [*to, *source, f"  call void @qe_cp_async(ptr %t, {call})", "  ret void"]
     if text == _COMMIT:
         return ["  call void @qe_cp_async_commit(ptr %t)", "  ret void"]

@@ -96,11 +96,23 @@ def _plain(pin: SourcePin | WheelPin | FilePin) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None}
 
 
+def _comments_behind(item: Any) -> list[Any]:
+    """Return the blank lines and comments at a table's end: they belong to what follows it."""
+    from tomlkit.items import Table
+
+    if not isinstance(item, Table):
+        return []
+    named = [at for at, (key, _) in enumerate(item.value.body) if key is not None]
+    return [each for _, each in item.value.body[named[-1] + 1 if named else 0 :]]
+
+
 def _update(table: Any, values: Mapping[str, Any]) -> None:
     """Make a tomlkit table hold exactly these values, touching only what differs."""
     import tomlkit
 
+    behind = []
     for key in [key for key in table if key not in values]:
+        behind += _comments_behind(table[key])
         del table[key]
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -111,3 +123,5 @@ def _update(table: Any, values: Mapping[str, Any]) -> None:
             table.add(key, value)
         elif table[key] != value:
             table[key] = value
+    for each in behind:
+        table.add(each)

@@ -8,14 +8,17 @@ comes out of that quarantine is hashed again by whoever fetches from it (:mod:`q
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from qbuild.source.causes import Cause
@@ -23,7 +26,20 @@ if TYPE_CHECKING:
 MAX_TAKEN = 8 << 30
 """Bytes of objects that are taken at most; llama.cpp's whole history is below 1 GiB."""
 
+MAX_HEADER: Final = 4 << 20
+"""Bytes of a tar that are read at once; an extended header holds a path or two."""
+
+MAX_STREAM: Final = 32 << 30
+"""Bytes a tar may inflate to, members that nobody wants included."""
+
 _CHUNK = 1 << 20
+_PACKED: Final = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
+"""How a packed file begins, and what unpacks it."""
+
+# What the standard library lets through on damaged input, seen by mutating archives.
+_DAMAGED: Final = (
+    tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError
+)  # fmt: skip
 _LOOSE = re.compile(r"[0-9a-f]{2}/[0-9a-f]{38}")
 _PACK = re.compile(r"pack/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:pack|idx)")
 _SHALLOW = re.compile(rb"(?:[0-9a-f]{40}\n)*")
@@ -152,14 +168,14 @@ def take_from_sdist(
 
     Raises:
         Unusable: It is no tar, is cut short, or has no repository at ``inner``.
-        Forged: A member climbs out of the archive, a link stands in place of an object, or a
-            pack is damaged.
+        Forged: A member climbs out of the archive, a link stands in place of an object, a pack
+            is damaged, or a header or the whole is larger than any honest one.
     """
     size = archive.stat().st_size
     taking = _Taking(repo=repo, total=0, on_bytes=lambda _done, _total: None)
     found = False
     try:
-        with archive.open("rb") as raw, tarfile.open(fileobj=raw, mode="r|*") as tar:
+        with archive.open("rb") as raw, _open_tar(raw) as tar:
             for member in tar:
                 on_bytes(raw.tell(), size)
                 name = _inner_name(member, inner)
@@ -177,7 +193,7 @@ def take_from_sdist(
                     taking.shallow(stream.read(1 << 20))
                 elif _LOOSE.fullmatch(name[8:]) or _PACK.fullmatch(name[8:]):
                     taking.add(name[8:], stream, member.size)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except _DAMAGED as error:
         raise Unusable(f"it is no tar archive, or is cut short ({error})") from error
     except OSError as error:
         if error.errno is None:  # gzip's own complaint, not the disk's
@@ -186,6 +202,44 @@ def take_from_sdist(
     if not found:
         raise Unusable(f"it carries no git repository at {inner}")
     return taking.finish()
+
+
+def _open_tar(raw: IO[bytes]) -> tarfile.TarFile:
+    """Open a tar, compressed or not, so that it is read within bounds."""
+    start = raw.read(6)
+    raw.seek(0)
+    unpack = next((open_ for magic, open_ in _PACKED if start.startswith(magic)), None)
+    stream = _Bounded(cast("IO[bytes]", unpack(raw)) if unpack else raw)
+    return tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:")
+
+
+class _Bounded:
+    """A stream as tarfile uses one, read in bounded pieces and to a bounded end.
+
+    The standard library reads an extended header of any size whole, and walks through members
+    that nobody wants for as long as there are some.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= MAX_HEADER:
+            raise Forged(f"it has a header of {size} bytes")
+        data = self._stream.read(size)
+        self.tell()
+        return data
+
+    def seek(self, position: int) -> int:
+        if position > MAX_STREAM:
+            raise Forged(f"it unpacks to more than {MAX_STREAM >> 30} GiB")
+        return self._stream.seek(position)
+
+    def tell(self) -> int:
+        position = self._stream.tell()
+        if position > MAX_STREAM:
+            raise Forged(f"it unpacks to more than {MAX_STREAM >> 30} GiB")
+        return position
 
 
 def _inner_name(member: tarfile.TarInfo, inner: str) -> str | None:

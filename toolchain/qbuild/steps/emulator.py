@@ -45,7 +45,7 @@ TESTS: Final = "emulated-tests"
 GRAPHS: Final = "emulated-graphs"
 INDEX: Final = "emulated-zip"
 
-_MAKERS: Final = ("checked", "layout", "make", "retarget", "table")
+_MAKERS: Final = ("checked", "layout", "make", "retarget", "table", "tensor")
 """The modules of the emulator's room that decide what is made; the others only run it."""
 
 _DROPPED: Final = ("-MT", "-MF", "-o")
@@ -131,7 +131,9 @@ def kernels_step(
 
 
 def _counts_digest() -> str:
-    return digest_of_files([make.sources() / "counters" / "counters.c", Path(counted.__file__)])
+    room = Path(counted.__file__).parent
+    modules = [room / f"{name}.py" for name in ("counted", "joined")]
+    return digest_of_files([make.sources() / "counters" / "counters.c", *modules])
 
 
 def kernels(
@@ -252,7 +254,7 @@ def _chosen(units: Sequence[Unit], only: Sequence[str]) -> Sequence[Unit]:
     if missing:
         raise CompileError(
             f"ggml-cuda has no unit {', '.join(sorted(missing))}",
-            where="units of a sample",
+            where="units to make",
             fix=f"it has {', '.join(sorted(unit.name for unit in units))}",
         )
     return [unit for unit in units if not only or unit.name in only]
@@ -296,6 +298,7 @@ def _unit(
             data_dir() / TABLE_FILE,
             Path(retarget.__file__),
             Path(retarget.__file__).with_name("checked.py"),
+            Path(retarget.__file__).with_name("tensor.py"),
         ]
     )
     made: dict[str, Any] = {"ir": ir.key, "code": code, "target": kit.target, "format": make.FORMAT}
