@@ -108,7 +108,7 @@ def test_a_toolkit_from_a_server(served: Served, tmp_path: Path) -> None:
     release = redist.assemble(url, root, reporter=Silent(), sha256=pin)
     assert release.label == "12.9.1"
     assert WINDOWS or (root / "bin/nvcc").stat().st_mode & 0o111
-    assert (root / "lib/libcublas.so").readlink() == Path("libcublas.so.12")
+    assert WINDOWS or (root / "lib/libcublas.so").readlink() == Path("libcublas.so.12")
     assert (root / "lib64/libcudart.so.12").read_bytes() == b"elf"
     assert (root / "LICENSE").read_bytes() == b"one"
     read = toolkit.read_toolkit(root, "CUDA_HOME", lambda words: pytest.fail(f"ran {words}"))
