@@ -2,12 +2,12 @@
 
     qbuild test gtx1060 --os linux --emulate --count mmvq,… --ops … --json > RUN.json
     python ci/roofline_table.py ZIP RUN.json…
-    python ci/roofline_table.py ZIP --product 4096,4096,4096 SHORT.json LONG.json
+    python ci/roofline_table.py ZIP --product 4096,4096,4096 SHORT.tsv LONG.tsv
 
 ZIP is a finished bundle with these kernels, whose registers ptxas gave out. With --product the runs
-are one matrix product each by own-blas, equal but for the length of the sum, which is in their
-names (f32-k1024.json): what a product of rows, columns and a sum of these numbers would take
-follows from both (qbuild.emulator.roofline.scaled).
+are one matrix product each (tests/cuda/one_product.cu), equal but for the length of the sum, which
+is in their names (gtx1060-f32-k1024.tsv): what a product of these rows, columns and length
+would take follows from both (qbuild.emulator.roofline.scaled).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from nvcc_table import by_name, of_zip
 
 from qbuild.binary.cubin import Usage
-from qbuild.emulator import gpus, roofline
+from qbuild.emulator import counted, gpus, roofline
 from qbuild.emulator.counted import Counted
 
 TILE = re.compile(r"tile<(\d+), (\d+)")
@@ -33,6 +33,8 @@ TILE = re.compile(r"tile<(\d+), (\d+)")
 
 def read(path: Path) -> tuple[gpus.Gpu, list[Counted]]:
     """Return the GPU of a run and what was counted."""
+    if path.suffix == ".tsv":
+        return gpus.find(path.stem.split("-")[0]), counted.read(path)
     data = json.loads(path.read_text(encoding="utf-8"))
     names = Counted.__dataclass_fields__
     counts = [Counted(**{k: v for k, v in row.items() if k in names}) for row in data["counts"]]
@@ -87,14 +89,21 @@ def product(args: argparse.Namespace, used: Mapping[str, Usage]) -> None:
         blocks = -(-rows // int(tile[1])) * -(-columns // int(tile[2]))
         sizes = (lengths[0], lengths[1], length)
         large = roofline.scaled(short, long, lengths=sizes, blocks=blocks)
+        size = 4 if "<float" in shown(short.kernel) else 2
+        # Each matrix once, whatever blocks share: caches are not modelled.
+        touched = (rows + columns) * length * size + rows * columns * 4
+        large.memory["distinct"] = touched // 32
+        peak = gpu.flops
+        if large.memory["tensor"]:
+            peak = 2e6 * gpu.tensor_per_clock * gpu.sms * gpu.clock
         least = roofline.estimate(large, gpu)
         work = 2.0 * rows * columns * length
         told: dict[str, Any] = {name: f"{1e3 * part:.3g} ms" for name, part in least.parts.items()}
         told |= {"issue": f"{1e3 * least.issue:.3g} ms", "busy": f"{least.busy:.1%}"}
-        share = work / max(least.seconds, least.issue) / gpu.flops
+        share = work / max(least.seconds, least.issue) / peak
         print(f"{rows} x {columns} x {length} {shown(short.kernel)}, {blocks} blocks: {told}")
         print(f"  at most {work / least.seconds / 1e12:.3g} TFLOPS = "
-              f"{work / least.seconds / gpu.flops:.0%} of {gpu.flops / 1e12:.3g}; "
+              f"{work / least.seconds / peak:.0%} of {peak / 1e12:.3g}; "
               f"with every instruction of the device IR issued: {share:.0%}")  # fmt: skip
         print("  " + time_row(large, gpu, used))
 

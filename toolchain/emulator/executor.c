@@ -140,6 +140,8 @@ static uint32_t choose(uint32_t bits) {
     return (uint32_t) __builtin_ctz(bits);
 }
 
+const char * qe_shared_end(void) { return worker.shared + worker.shared_size; }
+
 int qe_early(void) { return worker.random != 0 && (draw() & 1); }
 
 static struct qe_thread * next_thread(struct qe_warp * w) {
