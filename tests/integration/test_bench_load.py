@@ -3,6 +3,8 @@
 import http.server
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -150,20 +152,19 @@ def test_a_machine_made_busy_is_noticed() -> None:
     while time.monotonic() < mine:  # our own work is not "others"
         pass
     own = watch.look()
-    children = os.cpu_count() or 1
-    pids = []
-    for _ in range(children):
-        if (pid := os.fork()) == 0:
-            end = time.monotonic() + 3
-            while time.monotonic() < end:
-                pass
-            os._exit(0)
-        pids.append(pid)
+    code = "print(flush=True)\nwhile True: pass"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        for _ in range(os.cpu_count() or 1)
+    ]
+    for each in children:
+        assert each.stdout is not None and each.stdout.readline()
     watch = busy.Watch()
     time.sleep(1.0)
     seen = watch.look()  # children that have not ended are not counted as ours yet
-    for pid in pids:
-        os.waitpid(pid, 0)
+    for each in children:
+        each.kill()
+        each.communicate()
     assert seen.others > own.others
     assert seen.busy
 

@@ -11,6 +11,7 @@ import pytest
 
 from qbuild import resources
 from qbuild.cuda import flags, tree
+from support.systems import on_linux
 
 ZIG = os.environ.get("QBUILD_TEST_ZIG", "")
 pytestmark = [
@@ -33,6 +34,7 @@ def zig(
     )
 
 
+@on_linux
 @pytest.mark.parametrize(
     ("target", "triple"),
     [("windows", "x86_64-windows-gnu"), ("linux", "x86_64-linux-gnu.2.28")],
@@ -59,6 +61,7 @@ def test_definitions_and_folders_are_zigs(
     assert [name for name in folders if name not in own_headers] == mine
 
 
+@on_linux  # it is a Linux program
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

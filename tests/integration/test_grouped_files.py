@@ -17,6 +17,7 @@ from qbuild.steps.source import FORMAT
 from qbuild.store import Store, step_key
 from qbuild.toolchains.base import APART, COLD, UNITE
 from qbuild.toolchains.zig import ALONE, GROUPS, RUN_ONCE
+from support import small_project
 
 ZIG = os.environ.get("QBUILD_TEST_ZIG", "")
 pytestmark = pytest.mark.integration
@@ -65,8 +66,7 @@ def configured(folder: Path, tool_wheels: list[Path]) -> tuple[list[str], Path]:
         encoding="utf-8",
     )
     (folder / cmake.PLAIN_FOLDERS_FILE).write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
-    (program,) = (p for wheel in tool_wheels for p in wheel.glob("files/cmake/data/bin/cmake"))
-    (ninja,) = (p for wheel in tool_wheels for p in wheel.glob("files/*.data/scripts/ninja"))
+    program, ninja = small_project.cmake_and_ninja(tool_wheels)
     subprocess.run(cmake.configure_command(program, ninja, folder), check=True, capture_output=True)
     return [str(ninja), "-C", str(folder / "build")], folder / "build"
 

@@ -23,6 +23,7 @@ from qbuild.extras.services import watchdog
 from qbuild.recipe.load import load_recipe
 from qbuild.store import Store
 from qbuild.verify import tiny_gguf, wine
+from support.systems import on_linux
 from support.tools import needs, require
 
 pytestmark = pytest.mark.integration
@@ -523,6 +524,7 @@ OPTIONS = ("host HOST", "port PORT", "model FNAME", "threads N", "ctx-size N", "
            "flash-attn [on|off|auto]", "cache-type-k TYPE")  # fmt: skip
 
 
+@on_linux  # its stand-in for a server is a script with #!
 def test_verify_asks_the_programs_and_starts_every_script(tmp_path: Path) -> None:
     from qbuild.recipe.load import as_dict
     from qbuild.verify.run import run_checks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import http.server
 import os
@@ -25,6 +24,7 @@ from qbuild.recipe.load import load_recipe
 from qbuild.verify import tiny_gguf
 from support.services import free_port, healthy
 
+fcntl = pytest.importorskip("fcntl", reason="systemd, nginx and namespaces: needs Linux")
 pytestmark = pytest.mark.integration
 
 

@@ -84,8 +84,8 @@ def build(system: str, store: Store, folder: Path) -> Path:
     (work / "cache.cmake").write_text(cmake.init_cache(modules))
     (work / "toolchain.cmake").write_text(prepared.toolchain_file)
     (work / cmake.PLAIN_FOLDERS_FILE).write_text(cmake.PLAIN_FOLDERS)
-    program = unpacked["cmake"] / "cmake/data/bin/cmake"
-    ninja = next(unpacked["ninja"].glob("*.data/scripts/ninja"))
+    program = unpacked["cmake"] / "cmake/data/bin" / host.program_name("cmake")
+    ninja = next(unpacked["ninja"].glob(f"*.data/scripts/{host.program_name('ninja')}"))
     env = {"PATH": os.defpath, "HOME": str(work), **prepared.env,
            "ZIG_GLOBAL_CACHE_DIR": os.environ["QBUILD_TEST_ZIG_CACHE"],
            "ZIG_LOCAL_CACHE_DIR": os.environ["QBUILD_TEST_ZIG_CACHE"]}  # fmt: skip

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from qbuild.steps import cmake
+from support import small_project
 
 pytestmark = pytest.mark.integration
 
@@ -56,8 +57,7 @@ def configure(tmp_path: Path, tool_wheels: list[Path], cache: str = "") -> None:
     (tmp_path / "cache.cmake").write_text(cache, encoding="utf-8")
     (tmp_path / "toolchain.cmake").touch()
     (tmp_path / cmake.PLAIN_FOLDERS_FILE).write_text(cmake.PLAIN_FOLDERS, encoding="utf-8")
-    (program,) = (p for wheel in tool_wheels for p in wheel.glob("files/cmake/data/bin/cmake"))
-    (ninja,) = (p for wheel in tool_wheels for p in wheel.glob("files/*.data/scripts/ninja"))
+    program, ninja = small_project.cmake_and_ninja(tool_wheels)
     command = cmake.configure_command(program, ninja, tmp_path)
     subprocess.run(command, check=True, capture_output=True)
 

@@ -13,6 +13,7 @@ import pytest
 
 from qbuild import process
 from qbuild.process import Stopped, run_logged
+from support.systems import sends_signals
 
 pytestmark = pytest.mark.integration
 
@@ -31,9 +32,13 @@ def run(tmp_path: Path, code: str, **more: object) -> tuple[int, list[str], str]
     return status, lines, log.read_text()
 
 
-def test_output_status_folder_and_environment(tmp_path: Path) -> None:
+def test_output_status_folder_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QBUILD_TEST_OF_OURS", "not for children")
     code = (
-        "import os, sys; print(os.getcwd()); print(os.environ['X'], len(os.environ) < 9);"
+        "import os, sys; print(os.getcwd());"
+        "print(os.environ['X'], 'QBUILD_TEST_OF_OURS' not in os.environ);"
         "print('err', file=sys.stderr); print(sys.stdin.read() == ''); sys.exit(3)"
     )
     status, lines, log = run(tmp_path, code)
@@ -80,10 +85,10 @@ def test_a_stop_between_two_lines_ends_the_child(
     assert not Path(f"/proc/{seen[0]}").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_each_signal_that_asks_to_stop_is_heard_once(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+@sends_signals
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_each_signal_that_asks_to_stop_is_heard_once(tmp_path: Path, name: str) -> None:
+    number = signal.Signals[name]
     code = (
         "import os, signal\nfrom qbuild import process\nprocess.stop_on_signals()\n"
         f"try:\n    os.kill(os.getpid(), {int(number)})\n    import time; time.sleep(5)\n"
@@ -99,6 +104,7 @@ def test_each_signal_that_asks_to_stop_is_heard_once(
     assert done.stdout.split() == ["stopped", "True", "ignored", "marked"], done.stderr
 
 
+@sends_signals
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """`nohup qbuild …` goes on when the terminal is closed."""
     code = (

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from support.systems import sends_signals
+
 pytestmark = pytest.mark.integration
 
 OURS = """
@@ -40,6 +42,7 @@ time.sleep(60)
 """
 
 
+@sends_signals
 def test_a_signal_is_passed_on_and_the_end_waited_for(tmp_path: Path) -> None:
     ours = subprocess.Popen(
         [sys.executable, "-c", OURS, OTHER, str(tmp_path)],

@@ -17,9 +17,13 @@ import psutil
 import pytest
 
 from support.small_project import SmallProject, lend_tools
+from support.systems import WINDOWS
 from support.tools import require, require_namespaces
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(WINDOWS, reason="test_windows_host.py builds this project on Windows"),
+]
 
 KILLS = 20
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ HEAVY = {
     "numpy", "psutil",
     "jinja2", "cyclonedx", "rich", "yaml", "tomlkit", "asyncio",
 }  # fmt: skip
+if not hasattr(os, "sysconf"):  # then `model` asks it how much memory there is
+    HEAVY.remove("psutil")
 
 PLAN = """
 from qbuild.recipe.load import load_recipe

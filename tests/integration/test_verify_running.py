@@ -19,12 +19,10 @@ from qbuild.verify.run import run_checks, run_zip
 from qbuild.verify.sandbox import Limits
 from qbuild.verify.trials import Wanted
 from qbuild.verify.verdict import Check
+from support.systems import on_linux
 from support.verify_zips import COMMIT
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc"),
-]
+pytestmark = [pytest.mark.integration, on_linux]
 
 ZIG = os.environ.get("QBUILD_TEST_ZIG", "")
 

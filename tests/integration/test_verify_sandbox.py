@@ -13,11 +13,9 @@ import pytest
 from qbuild.errors import VerifyError
 from qbuild.verify import sandbox
 from qbuild.verify.sandbox import Limits
+from support.systems import on_linux
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc"),
-]
+pytestmark = [pytest.mark.integration, on_linux]
 
 
 def python(code: str) -> list[str]:
@@ -163,8 +161,8 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
         sandbox.run(["/nowhere/nothing-here"], scratch=tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_qbuild(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_nothing_outlives_qbuild(tmp_path: Path, name: str) -> None:
     code = textwrap.dedent(DAEMON.format(then="time.sleep(600)"))
     driver = (
         "import sys, pathlib; from qbuild.verify import sandbox\n"
@@ -185,6 +183,6 @@ def test_nothing_outlives_qbuild(tmp_path: Path, number: signal.Signals) -> None
             break
         time.sleep(0.05)
     pid = int(note.read_text())
-    parent.send_signal(number)
+    parent.send_signal(signal.Signals[name])
     parent.wait(20)
     assert gone(pid)

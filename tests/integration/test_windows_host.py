@@ -172,13 +172,14 @@ def test_odd_folders_are_right_or_refused(machine: Machine, tmp_path: Path) -> N
     assert [row for row in rows if not row[1].startswith(("right", "refused"))] == []
 
 
-def _unit_tests() -> list[str]:
-    files = (windows.REPO / "tests" / "unit").rglob("test_*.py")
-    return sorted(path.relative_to(windows.REPO).as_posix() for path in files)
+def _tests(kind: str) -> list[str]:
+    files = (windows.REPO / "tests" / kind).rglob("test_*.py")
+    names = sorted(path.relative_to(windows.REPO).as_posix() for path in files)
+    return [name for name in names if "windows_host" not in name]
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("file", _unit_tests())
+@pytest.mark.parametrize("file", _tests("unit"))
 def test_the_unit_tests_by_the_windows_python(machine: Machine, tmp_path: Path, file: str) -> None:
     done = machine.run(
         "-m", "pytest", file, "-q", "-p", "no:cacheprovider", "--no-header", "-rfEs",
@@ -187,6 +188,23 @@ def test_the_unit_tests_by_the_windows_python(machine: Machine, tmp_path: Path, 
     )  # fmt: skip
     print(done.stdout[-4000:])
     assert done.returncode == 0
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("file", _tests("integration"))
+def test_the_integration_tests_by_the_windows_python(
+    machine: Machine, store_there: Path, tmp_path: Path, file: str
+) -> None:
+    (zig,) = store_there.glob("wheel/*/files/ziglang/zig.exe")
+    done = machine.run(
+        "-m", "pytest", file, "-q", "-p", "no:cacheprovider", "--no-header", "-rfEs",
+        "--basetemp", windows_path(tmp_path / "there"),
+        cwd=windows.REPO, timeout=3000, QBUILD_TEST_STORE=windows_path(store_there),
+        QBUILD_TEST_ZIG=windows_path(zig),
+        QBUILD_TEST_ZIG_CACHE=windows_path(store_there / "cache" / "zig"),
+    )  # fmt: skip
+    print(done.stdout[-4000:])
+    assert done.returncode in (0, 5), "5: nothing of it is in the fast suite"
 
 
 # -- a whole build --------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbuild import host
+
 UNITS = 12
 """Source files of the program: enough for a kill to land between two of them."""
 
@@ -182,6 +184,16 @@ run = false
         patches=patches,
         zip_name=f"llama-g{commit[:9]}-small-{target}-x86_64.zip",
     )
+
+
+def cmake_and_ninja(tool_wheels: list[Path]) -> tuple[Path, Path]:
+    """Return the two programs out of the wheels."""
+    places = ("files/cmake/data/bin/cmake", "files/*.data/scripts/ninja")
+    cmake, ninja = (
+        next(found for wheel in tool_wheels for found in wheel.glob(host.program_name(place)))
+        for place in places
+    )
+    return cmake, ninja
 
 
 def lend_tools(root: Path, tool_wheels: list[Path]) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,11 +13,31 @@ import pytest
 WINDOWS = sys.platform == "win32"
 
 can_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"),  # Wine shows the /proc of the system below it
+    reason="needs Linux",
+)
 lists_open_files = pytest.mark.skipif(
     WINDOWS or not Path("/proc/self/fd").is_dir(),  # Wine shows that of the system below it
     reason="this system does not list a process's open files",
 )
+sends_signals = pytest.mark.skipif(
+    WINDOWS, reason="Windows has no signals: a job object ends a run's children there"
+)
 keeps_modes = pytest.mark.skipif(WINDOWS, reason="Windows keeps no permission bits")
+
+
+def end_with_children(process: subprocess.Popen[bytes]) -> None:
+    """End a program that a test started in a session of its own, and what it started."""
+    if WINDOWS:
+        import psutil
+
+        for each in psutil.Process(process.pid).children(recursive=True):
+            each.kill()
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait()
 
 
 def kept(mode: int) -> int:

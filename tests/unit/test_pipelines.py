@@ -13,7 +13,7 @@ from qbuild.errors import UsageError
 from qbuild.extras.ci import github, gitlab
 from qbuild.extras.ci.jobs import table, workflows
 from qbuild.extras.ci.matrix import NATIVE_NOTE, entries, known_entries
-from qbuild.extras.ci.run import describe, find, instances
+from qbuild.extras.ci.run import describe, find, instances, uncommitted
 from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.model import Recipe, Target, Toolchain
 
@@ -240,18 +240,24 @@ def test_gitlab_merge_requests_only_read_a_shared_cache() -> None:
 
 def test_jobs_have_one_name_each_and_a_wrong_one_is_suggested() -> None:
     known = instances(workflows(MIXED))
-    names = [each.name for each in known]
-    assert len(set(names)) == len(names)
-    assert {"build-zoo-linux", "native-studio-windows", "release-native-studio-windows"} <= set(
-        names
-    )
-    assert "half-first-zoo-linux" in names
+    assert len(known) == sum(len(job.rows) for w in workflows(MIXED) for job in w.jobs)
+    assert all(each.name == name for name, each in known.items())
+    native = {"native-studio-windows", "release-native-studio-windows"}
+    assert {"build-zoo-linux", "half-first-zoo-linux", *native} <= set(known)
     with pytest.raises(UsageError, match="build-zoo-linux"):
         find("build-zoo-linx", known)
 
 
+def test_a_machine_without_git_is_not_asked_what_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended in a traceback there; cloning says what is missing."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not uncommitted(tmp_path)
+
+
 def test_what_is_left_out_here_says_why() -> None:
-    for each in instances(workflows(MIXED)):
+    for each in instances(workflows(MIXED)).values():
         for step in each.job.steps:
             title, why_not = describe(step, each)
             assert title
@@ -262,7 +268,7 @@ def test_what_is_left_out_here_says_why() -> None:
 def test_a_job_fills_its_row_in() -> None:
     each = find("build-zoo-windows", instances(workflows(MIXED)))
     # what only GitHub knows (its variables) is not set here
-    assert each.variables(each.job) == {"RECIPE": "zoo", "TARGET_OS": "windows"}
+    assert each.variables(each.job.said) == {"RECIPE": "zoo", "TARGET_OS": "windows"}
     (upload,) = [step for step in each.job.steps if "upload" in step.get("uses", "")]
     assert each.given(upload)["name"] == "llama-zoo-windows"
 

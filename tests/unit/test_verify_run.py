@@ -161,6 +161,17 @@ def test_an_old_build_machine_is_not_blamed_on_the_bundle(
     assert found.missing[0].details == ("its CPU has no avx2",)
 
 
+def test_windows_needs_no_wine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows' own place for programs may be Wine, which shows the loader of the system below."""
+    (tmp_path / "wine64").write_text("")
+    (tmp_path / "wine64").chmod(0o755)
+    monkeypatch.setattr(wine.shutil, "which", lambda name: str(tmp_path / name))
+    monkeypatch.setattr("qbuild.host.system", lambda: "linux")
+    assert wine.find_wine() == str(tmp_path / "wine64")
+    monkeypatch.setattr("qbuild.host.system", lambda: "windows")
+    assert wine.find_wine() is None
+
+
 @pytest.mark.usefixtures("tools")
 def test_a_wine_that_leaves_the_emulated_cpu_proves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ class Machine:
             if self.byte_code is None
             else {"PYTHONPYCACHEPREFIX": windows_path(self.byte_code)}
         )
+        git = os.environ.get("QBUILD_TEST_WINDOWS_GIT")  # the folder of a git.exe
         return {
             "HOME": str(Path.home()),
             "PATH": os.environ.get("PATH", os.defpath),
@@ -81,6 +82,7 @@ class Machine:
             "PYTHONPATH": windows_path(REPO / "toolchain"),
             "LC_ALL": "C.UTF-8",
             **byte_code,
+            **({"WINEPATH": windows_path(Path(git))} if git else {}),
             **more,
         }
 

@@ -129,17 +129,18 @@ def _run(args: argparse.Namespace, reporter: Reporter) -> int:
 
     known = instances(workflows(known_entries()))
     if not args.jobs:
-        width = max(len(each.name) for each in known)
-        for each in known:
+        width = max(len(name) for name in known)
+        for name, each in known.items():
             remark = each.job.local or each.job.note
-            print(f"{each.name:<{width}} {each.workflow:<10} {remark}".rstrip())
+            print(f"{name:<{width}} {each.workflow:<10} {remark}".rstrip())
         return 0
-    wanted = known if args.jobs == ["all"] else tuple(find(name, known) for name in args.jobs)
+    every = args.jobs == ["all"]
+    wanted = [find(name, known) for name in (known if every else args.jobs)]
     if args.dry_run:
         print("\n".join(line for each in wanted for line in lines(each)))
         return 0
     for each in wanted:
-        if args.jobs != ["all"] or not each.job.local:
+        if not every or not each.job.local:
             _run_one(each, args, reporter)
     return 0
 

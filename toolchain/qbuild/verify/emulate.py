@@ -445,5 +445,6 @@ def _answer(program: str, route: str, stdout: str, stderr: str) -> str:
             problem = f"{route} answers {answer['status']}: {answer['text'][:200]}"
     except (ValueError, KeyError, IndexError, TypeError) as error:
         problem = f"its answer is not what it should be ({type(error).__name__}: {error})"
-    said = [line for line in stderr.splitlines() if "emulated GPU:" in line or "error" in line]
-    raise VerifyError(f"{program}: {problem}" + (f"; {said[-1].strip()[:200]}" if said else ""))
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    said = [line for line in lines if "emulated GPU:" in line or "error" in line] or lines
+    raise VerifyError(f"{program}: {problem}" + (f"; {said[-1][:200]}" if said else ""))

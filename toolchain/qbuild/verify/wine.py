@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from qbuild import held
+from qbuild import held, host
 from qbuild.errors import VerifyError
 from qbuild.verify import canary
 from qbuild.verify.sandbox import Limits, run
@@ -31,7 +31,12 @@ _CANARY_LIMITS: Final = Limits(seconds=120)
 
 
 def find_wine() -> str | None:
-    """Return the 64-bit Wine loader, or a plain ``wine`` (one loader for both since Wine 9)."""
+    """Return the 64-bit Wine loader, or a plain ``wine`` (one loader for both since Wine 9).
+
+    Windows needs none. Where that is Wine itself, it shows the loader of the system below.
+    """
+    if host.system() == "windows":
+        return None
     for place in (shutil.which("wine64"), *_PLACES, shutil.which("wine")):
         if place and os.access(place, os.X_OK):
             return place

@@ -11,11 +11,11 @@ from qbuild.recipe.model import Recipe
 NATIVE_NOTE: Final = "never run by qbuild's authors"
 """Said of every job that needs a real Windows, which nobody here had."""
 
-_WINDOWS_ONLY: Final = frozenset({"msvc"})
-"""Toolchains that exist on Windows alone."""
+_SYSTEMS: Final = {"msvc": ("windows",), "gcc": ("linux",), "clang": ("linux",)}
+"""What a toolchain builds for, where that is not everything."""
 
-_NATIVE: Final = frozenset({"gcc", "clang", "nvcc"})
-"""Toolchains that build for the system they run on; zig and clang-cuda cross from Linux."""
+_AT_HOME: Final = ("msvc", "nvcc")
+"""Toolchains that build for Windows on Windows alone; zig and clang-cuda cross from Linux."""
 
 
 class Entry(TypedDict):
@@ -46,13 +46,13 @@ def entries(recipes: Iterable[Recipe]) -> tuple[Entry, ...]:
         _entry(recipe.name, recipe.toolchain.name, system)
         for recipe in recipes
         for system in recipe.supports
-        if _builds(recipe.toolchain.name, system)
+        if system in _SYSTEMS.get(recipe.toolchain.name, ("linux", "windows"))
     ]
     return tuple(sorted(found, key=lambda each: (each["native"], each["recipe"], each["os"])))
 
 
 def _entry(recipe: str, toolchain: str, system: str) -> Entry:
-    native = toolchain in _WINDOWS_ONLY or (toolchain in _NATIVE and system == "windows")
+    native = system == "windows" and toolchain in _AT_HOME
     return {
         "recipe": recipe,
         "os": system,
@@ -64,13 +64,6 @@ def _entry(recipe: str, toolchain: str, system: str) -> Entry:
         "artifact": f"llama-{recipe}-{system}",
         "note": NATIVE_NOTE if native else "",
     }
-
-
-def _builds(toolchain: str, system: str) -> bool:
-    """Tell whether a toolchain builds for a system at all, wherever it runs."""
-    if toolchain in _WINDOWS_ONLY:
-        return system == "windows"
-    return system == "linux" if toolchain in ("gcc", "clang") else True
 
 
 def known_entries() -> tuple[Entry, ...]:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from qbuild import process
 from qbuild.errors import PipelineError, UsageError
 from qbuild.extras.ci.jobs import Job, Step, Workflow, table
 from qbuild.recipe.convert import suggest
+from qbuild.source.gitenv import run_git
+from qbuild.source.gitless import have_git
 
 Say = Callable[[str], None]
 
@@ -42,10 +43,9 @@ class Instance:
         """Return a template with this row's values."""
         return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda it: self.row[it[1]], template)
 
-    def variables(self, said: Job | Step) -> dict[str, str]:
+    def variables(self, said: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables of a job or step; those that only a service knows are left out."""
-        env = (said.said if isinstance(said, Job) else said).get("env", {})
-        filled = {name: self.fill(value) for name, value in env.items()}
+        filled = {name: self.fill(value) for name, value in said.get("env", {}).items()}
         return {name: value for name, value in filled.items() if "${{" not in value}
 
     def given(self, step: Step) -> dict[str, str]:
@@ -53,8 +53,8 @@ class Instance:
         return {name: self.fill(str(value)) for name, value in step.get("with", {}).items()}
 
 
-def instances(workflows: tuple[Workflow, ...]) -> tuple[Instance, ...]:
-    """Return every job with every row, named e.g. ``build-avx2-linux``."""
+def instances(workflows: tuple[Workflow, ...]) -> dict[str, Instance]:
+    """Return every job with every row by its name, e.g. ``build-avx2-linux``."""
     found: dict[str, Instance] = {}
     for workflow in workflows:
         for job in workflow.jobs:
@@ -63,23 +63,22 @@ def instances(workflows: tuple[Workflow, ...]) -> tuple[Instance, ...]:
                 if name in found:  # `native` is in two workflows
                     name = f"{workflow.id}-{name}"
                 found[name] = Instance(name=name, workflow=workflow.id, job=job, row=row)
-    return tuple(found.values())
+    return found
 
 
-def find(name: str, known: tuple[Instance, ...]) -> Instance:
+def find(name: str, known: Mapping[str, Instance]) -> Instance:
     """Return the job of that name.
 
     Raises:
         UsageError: There is none.
     """
-    names = [each.name for each in known]
-    if name not in names:
+    if name not in known:
         raise UsageError(
             f"there is no job `{name}`",
             where="the pipelines made from the recipes",
-            fix=suggest(name, names) or "`qbuild ci run` lists them",
+            fix=suggest(name, known) or "`qbuild ci run` lists them",
         )
-    return known[names.index(name)]
+    return known[name]
 
 
 def describe(step: Step, instance: Instance) -> tuple[str, str]:
@@ -98,7 +97,7 @@ def lines(instance: Instance) -> Iterator[str]:
         yield f"   not here: {instance.job.local}"
     if "x-scratch" in instance.job.said:
         yield "   from scratch: with a new store"
-    for name, value in instance.variables(instance.job).items():
+    for name, value in instance.variables(instance.job.said).items():
         yield f"   {name}={value}"
     for step in instance.job.steps:
         title, why_not = describe(step, instance)
@@ -153,10 +152,13 @@ class _Here:
     say: Say
 
     @property
+    def clone(self) -> Path:
+        return self.work / "clone"
+
+    @property
     def folder(self) -> Path:
         """Where steps run: the clone, once there is one."""
-        clone = self.work / "clone"
-        return clone if clone.is_dir() else self.work
+        return self.clone if self.clone.is_dir() else self.work
 
     def do(self, step: Step, title: str) -> None:
         given = self.instance.given(step)
@@ -166,8 +168,8 @@ class _Here:
                 script.write_text(step["run"], encoding="utf-8", newline="\n")
                 self._command([*_BASH, str(script)], title, self.instance.variables(step))
             case "actions/checkout":
-                clone = str(self.work / "clone")
-                self._command(["git", "clone", "-q", "--no-local", str(self.root), clone], title)
+                words = ["clone", "-q", "--no-local", str(self.root), str(self.clone)]
+                self._command(["git", *words], title)
             case "actions/setup-python":
                 self._command([sys.executable, "-m", "venv", str(self.work / "venv")], title)
             case "actions/upload-artifact":
@@ -192,7 +194,7 @@ class _Here:
             cwd=self.folder,
             env={
                 **os.environ,
-                **self.instance.variables(self.instance.job),
+                **self.instance.variables(self.instance.job.said),
                 **({"QBUILD_STORE": str(self.work / "store")} if scratch else {}),
                 **env,
                 "CI": "true",
@@ -204,16 +206,16 @@ class _Here:
             cut_network=False,
         )
         if status != 0:
-            what, clone = f"ended with status {status}", self.work / "clone"
-            raise self._failed(title, what, clone, "its output stands above")
+            what, fix = f"ended with status {status}", "its output stands above"
+            raise self._failed(title, what, self.clone, fix)
 
     def _hand_over(self, path: str, artifact: str, title: str) -> None:
-        folder, clone = self.artifacts / artifact, self.work / "clone"
+        folder = self.artifacts / artifact
         pattern = f"{path}*" if path.endswith("/") else path
-        found = sorted(each for each in clone.glob(pattern) if each.is_file())
+        found = sorted(each for each in self.clone.glob(pattern) if each.is_file())
         if not found:
             fix = "an earlier step should have made it"
-            raise self._failed(title, "found no file", clone / path, fix)
+            raise self._failed(title, "found no file", self.clone / path, fix)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for each in found:
@@ -221,27 +223,16 @@ class _Here:
         self.say(f"    {len(found)} files in {folder}")
 
     def _fetch(self, pattern: str, path: str, title: str) -> None:
-        there = sorted(self.artifacts.iterdir()) if self.artifacts.is_dir() else []
-        folders = [each for each in there if fnmatch(each.name, pattern)]
+        folders = sorted(self.artifacts.glob(pattern))
         if not folders:
             needs = ", ".join(self.instance.job.said.get("needs", ()))
             fix = f"run the jobs it needs first: {needs}"
             raise self._failed(title, "found no such artifact", self.artifacts, fix)
         target = self.folder / path
-        target.mkdir(parents=True, exist_ok=True)
-        for each in (file for folder in folders for file in folder.iterdir()):
-            shutil.copy2(each, target / each.name)
+        for folder in folders:
+            shutil.copytree(folder, target, dirs_exist_ok=True)
 
 
 def uncommitted(root: Path) -> bool:
     """Tell whether the checkout holds changes that a clone of HEAD will lack."""
-    done = subprocess.run(
-        ["git", "status", "--porcelain"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
-    return bool(done.stdout.strip())
+    return have_git() and bool(run_git(["status", "--porcelain"], root).out)
