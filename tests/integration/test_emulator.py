@@ -87,7 +87,7 @@ def test_counters_say_what_kernels_do(counting: Path, tmp_path: Path) -> None:
     issued = close_by.memory.pop("issued")
     # 256 floats of x and as many of y, in each of two launches
     assert (close_by.memory.pop("distinct"), close_by.memory.pop("launches")) == (128, 2)
-    assert close_by.memory.pop("tensor") == 0
+    assert close_by.memory.pop("tensor") == close_by.memory.pop("shared_least") == 0
     assert sum(close_by.instructions.values()) == 32 * issued
     assert close_by.memory == {
         "shared_loads": 0, "shared_stores": 0, "loads": 512, "stores": 512,
@@ -110,6 +110,7 @@ def test_counters_see_bank_conflicts_and_lanes_that_part(counting: Path, tmp_pat
     # (all in one bank), every fourth word, one word for all.
     assert banks.memory["shared_parts"] == 32 + 2 + 1 + 1 + 1
     assert banks.memory["shared_passes"] == 32 + 2 + 32 + 4 + 1
+    assert banks.memory["shared_least"] == banks.memory["shared_passes"]
     assert banks.together == 1.0
     assert {name: fours.memory[name] for name in ("loads", "stores", "shared_loads")} == {
         "loads": 32, "stores": 32, "shared_loads": 32,

@@ -15,7 +15,7 @@ from qbuild.recipe.lock import load_lock
 from qbuild.steps import cmake
 from qbuild.steps.source import FORMAT
 from qbuild.store import Store, step_key
-from qbuild.toolchains.base import APART, COLD, UNITE
+from qbuild.toolchains.base import APART, COLD, UNITE, write_wrapper
 from qbuild.toolchains.zig import ALONE, GROUPS, RUN_ONCE
 from support import small_project
 
@@ -53,12 +53,8 @@ def configured(folder: Path, tool_wheels: list[Path]) -> tuple[list[str], Path]:
     entries = {UNITE: "grouped=3", APART: "lib/c.cpp", COLD: "lib/d.cpp"}
     entries["CMAKE_EXPORT_COMPILE_COMMANDS"] = "ON"
     (folder / "cache.cmake").write_text(cmake.init_cache(entries), encoding="utf-8")
-    compiler = folder / "c++"
-    compiler.write_text(f'#!/bin/sh\nexec "{ZIG}" c++ "$@"\n', encoding="utf-8")
-    compiler.chmod(0o755)
-    archiver = folder / "ar"
-    archiver.write_text(f'#!/bin/sh\nexec "{ZIG}" ar "$@"\n', encoding="utf-8")
-    archiver.chmod(0o755)
+    compiler = write_wrapper(folder / "c++", [ZIG, "c++"]).as_posix()
+    archiver = write_wrapper(folder / "ar", [ZIG, "ar"]).as_posix()
     (folder / "toolchain.cmake").write_text(
         f'set(CMAKE_CXX_COMPILER "{compiler}")\nset(CMAKE_AR "{archiver}" CACHE FILEPATH "")\n'
         'set(CMAKE_RANLIB "" CACHE FILEPATH "")\n'

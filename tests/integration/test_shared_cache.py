@@ -23,8 +23,12 @@ from qbuild.steps.pinned import fetch_wheel
 from qbuild.store import Store
 from support import services, small_project
 from support.small_project import UNITS, SmallProject
+from support.systems import WINDOWS
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(WINDOWS, reason="redis, nginx and distcc do not run on Windows"),
+]
 
 
 @dataclass

@@ -13,6 +13,7 @@ from qbuild.cli.main import COMMANDS
 from qbuild.recipe.load import known_recipes
 from support.tools import needs
 
+pytest.importorskip("argcomplete", reason="the extra `completion` is not installed")
 pytestmark = pytest.mark.integration
 
 

@@ -114,10 +114,9 @@ def both(machine: Machine, user_store: Store, windows_store: Path, tmp_path: Pat
     )
 
 
-def test_status_of_every_series_and_of_a_recipe(both: Both) -> None:
-    status, said = both.qbuild("patch", "status", "--offline")
+def test_status_of_a_recipes_series(both: Both) -> None:
+    status, said = both.qbuild("patch", "status", "--recipe", "gtx1060", "--offline")
     assert status == 0 and "qwen3-mtp/0001-library.patch: clean" in said
-    assert both.qbuild("patch", "status", "--recipe", "gtx1060", "--offline")[0] == 0
 
 
 def test_check_against_an_older_commit(both: Both) -> None:
@@ -150,8 +149,7 @@ def test_a_series_is_carried_over_or_stops_where_it_does_not_fit(both: Both) -> 
     assert both.qbuild("patch", "rebase", "cpu-variants", *words)[0] == 0
     status, said = both.qbuild("patch", "rebase", "windows-gnu", *words)
     assert status == 6 and "0003-common-tools-link-statically.patch stopped" in said
-    for _ in range(2):
-        both.git("windows-gnu-rebase", "am", "--skip")
+    both.git("windows-gnu-rebase", "am", "--skip")  # the last one fits
     refresh = ("patch", "refresh", "--dir", "windows-gnu-rebase", "--patches", "patches")
     both.qbuild(*refresh, store=False)
     assert both.files("patches")

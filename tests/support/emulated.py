@@ -5,6 +5,7 @@
 
 The folder then holds program, libcudart.so.12, libcublas.so.12 and qbuild-kernels.so.
 --gpu A100 compiles for that GPU and prints the variable QBUILD_EMULATED_GPU that makes it one,
+QBUILD_EMULATOR_COUNTS=FILE gets what was counted (--counts),
 QBUILD_EMULATOR_SHUFFLE=7 runs lanes in another order, QBUILD_EMULATOR_TRACE=1 says every launch.
 """
 
@@ -110,13 +111,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-I", dest="folders", action="append", default=[])
     parser.add_argument("-D", dest="defines", action="append", default=[])
     parser.add_argument("--checks", action="store_true", help="check every memory access")
+    parser.add_argument("--counts", action="store_true", help="count what kernels do")
     args = parser.parse_args(argv)
     more = [f"-I{folder}" for folder in args.folders] + [f"-D{name}" for name in args.defines]
     store = Path(platformdirs.user_cache_dir("qbuild", appauthor=False))
     files = [file.absolute() for file in args.files]
     dest = args.dest.absolute()
     arch = args.gpu.arch
-    program = build(files, dest, store=store, arch=arch, more=more, checks=args.checks)
+    program = build(
+        files, dest, store=store, arch=arch, more=more, checks=args.checks, counts=args.counts
+    )
     (gpu,) = gpus.environment([args.gpu]).items()
     print(f"{'='.join(map(shlex.quote, gpu))} {shlex.quote(str(program))}")
     return 0

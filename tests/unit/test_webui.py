@@ -140,6 +140,10 @@ def test_npm_s_own_words() -> None:
     ]
     assert npm.reason(lines) == "request to http://r/x failed, reason: connect ECONNREFUSED"
     assert npm.reason(["plain"]) == "plain"
+    # seen from node.exe on a system that is too old for it
+    node = ["Node.js is only supported on Windows 10 or higher.", "Setting … skips this check.",
+            "Any issues on unsupported platforms will not be fixed."]  # fmt: skip
+    assert npm.reason(node) == " ".join(node)
 
 
 def test_the_system_s_npm_settings_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

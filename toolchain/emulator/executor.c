@@ -24,6 +24,7 @@
 enum {
     STACK = 128 * 1024,       // bytes per fiber, the guard page included; see docs/emulator.md
     GUARD = 4096,
+    NAPS = 1 << 16,           // of one thread, before it is said to wait for nothing
     FLUSH_DENORMALS = 0x8040, // MXCSR: flush to zero, denormals are zero
 };
 
@@ -138,6 +139,8 @@ static uint32_t choose(uint32_t bits) {
     }
     return (uint32_t) __builtin_ctz(bits);
 }
+
+const char * qe_shared_end(void) { return worker.shared + worker.shared_size; }
 
 int qe_early(void) { return worker.random != 0 && (draw() & 1); }
 
@@ -310,6 +313,13 @@ uint32_t qe_warp_operation(struct qe_thread * t, int operation, uint32_t mask, u
     return w->result[lane];
 }
 
+void qe_nanosleep(struct qe_thread * t, uint32_t nanoseconds) {
+    (void) nanoseconds;
+    if (++t->naps == NAPS) {
+        qe_wrong(t, "it sleeps and sleeps: what it waits for comes from a launch that runs after this one");
+    }
+}
+
 // --- block barriers -------------------------------------------------------------------------------------
 
 static void release_barrier(void) {
@@ -393,6 +403,7 @@ static void start_block(uint32_t threads) {
         t->tid[0] = x;
         t->tid[1] = y;
         t->tid[2] = z;
+        t->naps = 0;
         t->copies_begun = t->copies_done = t->copy_group = 0;
         if (++x == launch->block[0]) {
             x = 0;

@@ -287,6 +287,32 @@ uint32_t qe_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
            (uint32_t) qe_fma_f16((uint16_t) (a >> 16), (uint16_t) (b >> 16), (uint16_t) (c >> 16)) << 16;
 }
 
+// PTX: of a number and NaN, max and min give the number; -0 is less than +0.
+#define LARGER(name, better)                                                                            \
+    uint16_t qe_##name##_f16(uint16_t a, uint16_t b) {                                                  \
+        float x = half(a), y = half(b);                                                                 \
+        if (x != x || y != y) {                                                                         \
+            return x == x ? a : y == y ? b : 0x7fff;                                                    \
+        }                                                                                               \
+        return x == y ? ((a & 0x8000) != 0) == better ? b : a : (x > y) == better ? a : b;              \
+    }                                                                                                   \
+    PAIRS(name)
+LARGER(max, 1)
+LARGER(min, 0)
+
+#define COMPARE(name, is)                                                                               \
+    uint32_t qe_set_##name##_f16x2(uint32_t a, uint32_t b) {                                            \
+        float x = half((uint16_t) a), y = half((uint16_t) b);                                           \
+        float u = half((uint16_t) (a >> 16)), v = half((uint16_t) (b >> 16));                           \
+        return (x is y ? 0xffffu : 0) | (u is v ? 0xffff0000u : 0);                                     \
+    }
+COMPARE(eq, ==)
+COMPARE(ne, !=)
+COMPARE(lt, <)
+COMPARE(le, <=)
+COMPARE(gt, >)
+COMPARE(ge, >=)
+
 // bfloat16 rounds to nearest even on bits alone; every NaN is 0x7fff, as PTX's cvt makes it.
 uint16_t qe_float_to_bfloat(float f) {
     uint32_t bits = as_bits(f);
@@ -306,6 +332,7 @@ char * qe_shared_pointer(thread * t, uint32_t low) {
     char * base = t->block->shared;
     return base + (int32_t) (low - (uint32_t) (uintptr_t) base);
 }
+void qe_prefetch(const void * p) { (void) p; }
 uint64_t qe_same_u64(uint64_t v) { return v; }
 uint32_t qe_low_u32(uint64_t v) { return (uint32_t) v; }
 

@@ -63,6 +63,7 @@ struct qe_thread {
     uint32_t index;                     // in the block
     uint32_t pending_race;              // checks: a store that races if it changes something
     unsigned char before[64];           // checks: what was there
+    uint32_t naps;
     uint32_t copies_begun, copies_done, copy_group;
     struct qe_copy copies[QE_COPIES];
 };
@@ -98,6 +99,8 @@ enum qe_reduction { QE_ADD, QE_MIN, QE_MAX, QE_UMIN, QE_UMAX, QE_AND, QE_OR, QE_
 // Called by kernels (intrinsics.c); all wait until the lanes of `mask` are there.
 uint32_t qe_warp_operation(struct qe_thread * thread, int operation, uint32_t mask, uint32_t value,
                            uint32_t operand, uint32_t clamp, uint32_t * predicate);
+// A kernel sleeps while it waits for another GPU; here launches run one after another.
+void     qe_nanosleep(struct qe_thread * thread, uint32_t nanoseconds);
 void     qe_block_barrier(struct qe_thread * thread);
 int      qe_block_reduce(struct qe_thread * thread, int all, int value);
 // Here `site` is the number alone; QE_UNCHECKED: the unit was made without checks.

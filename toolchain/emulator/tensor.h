@@ -28,3 +28,5 @@ void qe_tensor_operation(const struct qe_warp * warp, int operation);
 void qe_wrong(struct qe_thread * thread, const char * words) __attribute__((noreturn));
 // Whether something that may happen now or later happens now: drawn from --shuffle's seed, else never.
 int  qe_early(void);
+// Where the running block's shared memory ends.
+const char * qe_shared_end(void);

@@ -175,6 +175,15 @@ template <bool wait> static __global__ void copied(const uint4 * in, uint4 * out
     }
 }
 
+static __global__ void halves(const half2 * a, uint32_t * out) {
+    const half2 x = a[threadIdx.x], y = a[31 - threadIdx.x];
+    half2 * own = (half2 *) (out + 4 * threadIdx.x);
+    own[0] = __hmax2(x, y);
+    own[1] = __halves2half2(__hmin(x.x, y.x), __hmax(x.y, y.y));
+    out[4 * threadIdx.x + 2] = __hgt2_mask(x, y);
+    out[4 * threadIdx.x + 3] = __hle2_mask(x, y);
+}
+
 static __global__ void lane_missing(uint32_t * out) {
     uint32_t r = threadIdx.x;
     if (threadIdx.x != 5) {
@@ -295,6 +304,27 @@ static void reductions() {
     }
 }
 
+static void pairs_of_halves() {
+    half in[64], got[2];
+    uint32_t out[128];
+    for (int i = 0; i < 64; i++) { in[i] = half(random_number()); }
+    in[0] = half(NAN);
+    half * di = on_device(in, 64);
+    uint32_t * dd = on_device<uint32_t>(nullptr, 128);
+    halves<<<1, 32>>>((half2 *) di, dd);
+    cudaMemcpy(out, dd, sizeof out, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < 64; i++) {
+        const int at = i / 2, place = i % 2;
+        const float x = in[i], y = in[2 * (31 - at) + place];
+        memcpy(got, out + 4 * at, 4);
+        compare("max.f16x2", number(got[place]), fmaxf(x, y), 0);
+        memcpy(got, out + 4 * at + 1, 4);
+        compare("min.f16", number(got[place]), place ? fmaxf(x, y) : fminf(x, y), 0);
+        compare("set.gt", out[4 * at + 2] >> 16 * place & 0xffff, x > y ? 0xffff : 0, 0);
+        compare("set.le", out[4 * at + 3] >> 16 * place & 0xffff, x <= y ? 0xffff : 0, 0);
+    }
+}
+
 int main(int argc, char ** argv) {
     const char * what = argc > 1 ? argv[1] : "";
     uint32_t * scratch = on_device<uint32_t>(nullptr, 64);
@@ -325,6 +355,7 @@ int main(int argc, char ** argv) {
         cudaMemcpy(out, scratch + 32, sizeof out, cudaMemcpyDeviceToHost);
         for (int i = 0; i < 64; i++) { compare("movmatrix", out[i], in[i % 8 * 8 + i / 8], 0); }
         reductions();
+        pairs_of_halves();
         compare("cp.async", copies<true>(), 0, 0);
         printf("%d wrong, ", wrong);
     }

@@ -102,14 +102,14 @@ def test_calls_come_behind_what_a_block_must_begin_with() -> None:
 def test_what_the_counters_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "counts.tsv"
     numbers = [2, 64, 1, 2, 3, 4, 0, 5, 6, 7, 10, 11, 32, 32, 128, 128, 2, 16]
-    numbers += [4, 6, 7, 512, 12, 1]
+    numbers += [4, 6, 7, 512, 12, 1, 5]
     path.write_text("\t".join(["k", *map(str, numbers)]) + "\n", encoding="utf-8")
     (found,) = counted.read(path)
     assert (found.kernel, found.blocks, found.threads) == ("k", 2, 64)
     assert found.instructions["other"] == 7
     assert found.memory["sectors"] == 16
-    assert {name: found.memory[name] for name in ("tensor", "distinct", "launches")} == {
-        "tensor": 512, "distinct": 12, "launches": 1,
+    assert {name: found.memory[name] for name in ("tensor", "distinct", "shared_least")} == {
+        "tensor": 512, "distinct": 12, "shared_least": 5,
     }  # fmt: skip
     assert found.used == pytest.approx(0.5)  # 256 bytes of 512
     assert found.passes == pytest.approx(1.5)
@@ -130,7 +130,7 @@ def test_the_table_is_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> 
             "shared_loads": 64, "shared_stores": 64, "loads": 128, "stores": 64,
             "bytes_read": 512, "bytes_written": 256, "requests": 6, "sectors": 48,
             "shared_parts": 4, "shared_passes": 8, "issued": 60, "tensor": 0,
-            "distinct": 24, "launches": 1,
+            "distinct": 24, "launches": 1, "shared_least": 8,
         },
     )  # fmt: skip
     emulated_tests._tell_counts([one], gpu)

@@ -155,7 +155,8 @@ def test_ptx_texts_are_compared_without_their_layout() -> None:
 def test_every_function_of_the_table_is_written(pytestconfig: pytest.Config) -> None:
     source = pytestconfig.rootpath / "toolchain" / "emulator"
     text = "".join((source / name).read_text() for name in ("intrinsics.c", "kernel.h"))
-    for macro, names in (("SPECIAL", "tid_x"), ("SHUFFLE", "bfly"), ("REDUX", "add")):
+    macros = {"SPECIAL": "tid_x", "SHUFFLE": "bfly", "REDUX": "add", "COMPARE": "eq"}
+    for macro, names in macros.items():
         assert f"{macro}({names}" in text
     known = table()
     for meaning in (*known.intrinsics.values(), *known.asm.values()):
@@ -165,6 +166,8 @@ def test_every_function_of_the_table_is_written(pytestconfig: pytest.Config) -> 
             or f"SPECIAL({plain_name}," in text
             or (plain_name.startswith("shfl_") and f"SHUFFLE({plain_name.split('_')[1]}," in text)
             or f"REDUX({plain_name.removeprefix('redux_')}," in text
+            or f"COMPARE({plain_name.removeprefix('set_').removesuffix('_f16x2')}," in text
+            or f"LARGER({plain_name.removesuffix('x2').removesuffix('_f16')}," in text
             or (
                 plain_name.endswith("_f16x2")
                 and f"PAIRS({plain_name.removesuffix('_f16x2')})" in text

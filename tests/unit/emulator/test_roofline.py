@@ -13,6 +13,7 @@ A100 = gpus.find("A100")
 MEMORY = (
     "shared_loads", "shared_stores", "loads", "stores", "bytes_read", "bytes_written", "requests",
     "sectors", "shared_parts", "shared_passes", "issued", "tensor", "distinct",
+    "shared_least",
 )  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def test_a_second_of_tensor_cores_and_of_shared_memory() -> None:
     whole = {"blocks": 108, "threads": 108 * 128}
     least = roofline.estimate(kernel(tensor=round(1024 * clocks), **whole), A100)
     assert (least.seconds, least.limit) == (pytest.approx(1), "tensor cores")
-    least = roofline.estimate(kernel(shared_passes=round(2 * clocks), tensor=7, **whole), A100)
+    least = roofline.estimate(kernel(shared_least=round(2 * clocks), tensor=7, **whole), A100)
     assert (least.seconds, least.limit) == (pytest.approx(2), "shared memory")
 
 

@@ -3,7 +3,7 @@
 // for one of them. For units that were made to be counted (qbuild.emulator.counted). The instructions are
 // those of the device IR, before ptxas: an estimate.
 
-#include "../kernel.h"
+#include "../tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 
 enum { CLASSES = 8 }; // qbuild.emulator.counted.CLASSES, in its order
 enum { SECTOR = 32, KERNELS = 4096 };
+enum { PARTS = 8 }; // of one request, its lowest bits
 enum { BANKS = 32, WORD = 4, PASS = BANKS * WORD }; // shared memory since compute capability 5.0
 
 struct counts {
@@ -23,6 +24,7 @@ struct counts {
     uint64_t issued;                                 // instructions, of warps
     uint64_t tensor;                                 // work of tensor cores, of threads
     uint64_t distinct, launches;                     // sectors, each once for a launch
+    uint64_t least;                                  // passes, if wide accesses need no parts
 };
 
 static struct counts   every[KERNELS];
@@ -147,14 +149,14 @@ static void count_sectors(void) {
 }
 
 // Lanes that want the same word of a bank get it together; each other word of that bank is one pass more.
-static void count_passes(void) {
+static void passes_of_list(uint64_t * requests, uint64_t * passes) {
     qsort(shared.list, shared.count, sizeof *shared.list, by_request);
     uint32_t words[BANKS], most = 0;
     for (size_t i = 0; i < shared.count; i++) {
         int same = i > 0 && shared.list[i].request == shared.list[i - 1].request;
         if (!same) {
-            now->parts++;
-            now->passes += most;
+            ++*requests;
+            *passes += most;
             most = 0;
             memset(words, 0, sizeof words);
         }
@@ -163,7 +165,16 @@ static void count_passes(void) {
             most = in_bank > most ? in_bank : most;
         }
     }
-    now->passes += most;
+    *passes += most;
+}
+
+static void count_passes(void) {
+    uint64_t requests = 0;
+    passes_of_list(&now->parts, &now->passes);
+    for (size_t i = 0; i < shared.count; i++) {
+        shared.list[i].request &= ~(uint64_t) (PARTS - 1);
+    }
+    passes_of_list(&requests, &now->least);
     shared.count = 0;
 }
 
@@ -263,8 +274,7 @@ void qe_count_access(struct qe_thread * t, const void * address, uint32_t bytes,
     }
     uint64_t request = (uint64_t) t->warp->index << 56 | (uint64_t) (site / 4) << 30
                      | (uint64_t) times_at(t->index, site) << 3;
-    // Static arrays of the largest unit end below one MiB.
-    if (p >= t->block->shared && p < t->block->shared + (1 << 20)) {
+    if (p >= t->block->shared && p < qe_shared_end()) {
         now->shared[store]++;
         // 32 lanes of four bytes fill a pass; of eight bytes it takes the lanes of half a warp, of 16 a quarter.
         request |= (uint64_t) t->lane * (bytes > 16 ? 16 : bytes < WORD ? WORD : bytes) / PASS;
@@ -295,7 +305,8 @@ __attribute__((destructor)) static void write_counts(void) {
         }
         const uint64_t rest[] = { c->shared[0], c->shared[1], c->device[0], c->device[1],
                                   c->bytes[0], c->bytes[1], c->requests, c->sectors,
-                                  c->parts, c->passes, c->issued, c->tensor, c->distinct, c->launches };
+                                  c->parts, c->passes, c->issued, c->tensor, c->distinct, c->launches,
+                                  c->least };
         for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
             fprintf(out, "\t%llu", (unsigned long long) rest[i]);
         }

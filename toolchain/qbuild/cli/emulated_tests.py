@@ -94,6 +94,7 @@ def _program(args: argparse.Namespace, folder: Path, gpu: gpus.Gpu, *made: str) 
     words = [*made, gpu.name, str(args.shuffle)]
     id = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
     place = Path(args.dist).absolute() / _FOLDER
+    place.mkdir(parents=True, exist_ok=True)
     return Program(
         path=folder / "test-backend-ops",
         env=gpus.environment([gpu])

@@ -26,7 +26,7 @@ CLASSES: Final = ("fma", "float", "dp4a", "mma", "branch", "shuffle", "barrier",
 _NUMBERS: Final = (
     "shared_loads", "shared_stores", "loads", "stores", "bytes_read", "bytes_written",
     "requests", "sectors", "shared_parts", "shared_passes", "issued", "tensor", "distinct",
-    "launches",
+    "launches", "shared_least",
 )  # fmt: skip
 _NAME = r'%(?:"[^"]+"|[\w.$-]+)'
 _PRODUCT = re.compile(rf"^  ({_NAME}) = fmul (?:\w+ )*?(?:contract|fast) ")
@@ -188,7 +188,8 @@ class Counted:
             that their width needs, and passes that they take; more are bank conflicts) and
             ``issued`` (instructions of warps, if lanes that part meet again as soon as they can),
             ``tensor`` (see :func:`qbuild.emulator.tensor.work`, of threads), ``distinct`` (sectors,
-            each once for a launch) and ``launches``.
+            each once for a launch), ``launches`` and ``shared_least`` (passes, if lanes that want
+            the same words share them however wide their accesses are).
     """
 
     kernel: str

@@ -83,7 +83,7 @@ def estimate(counted: Counted, gpu: Gpu) -> Estimate:
     return Estimate(
         arithmetic=arithmetic / clocks,
         tensor=tensor / gpu.tensor_per_clock / clocks if tensor else 0.0,
-        shared=counted.memory["shared_passes"] / clocks,
+        shared=counted.memory["shared_least"] / clocks,
         memory=32 * counted.memory["distinct"] / launches / gpu.bandwidth,
         issue=issued / 4 / clocks,
         busy=busy,

@@ -219,4 +219,4 @@ def reason(lines: Sequence[str]) -> str:
     """Return what npm says is wrong; it goes on with advice and the names of its logs."""
     said = [line.removeprefix("npm error ") for line in lines if line.startswith("npm error ")]
     useful = [line for line in said if not line.startswith(("A complete log", "code "))]
-    return " ".join((useful or lines[-1:])[:2])
+    return " ".join(useful[:2] or lines[-3:])  # node itself may refuse this system, in sentences

@@ -83,10 +83,14 @@ class ObjectCache:
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_COMPILERTYPE": "gcc" if self._uses_gcc() else "clang",
             # The wrapper holds this folder's name; the compiler is what its pins say it is.
-            "CCACHE_COMPILERCHECK": "string:" + self.compiler_id(cuda=False),
+            # An object without device code is another one, and its preprocessed text is the same.
+            "CCACHE_COMPILERCHECK": "string:" + self.compiler_id(cuda=self._without_device_code()),
             "CCACHE_MAXSIZE": "8G",
             "CCACHE_TEMPDIR": str(work / "tmp"),
         }
+
+    def _without_device_code(self) -> bool:
+        return "device" in self.plan["configure"].inputs["toolchain"]
 
     def _uses_gcc(self) -> bool:
         described = self.plan["configure"].inputs["toolchain"]
