@@ -45,6 +45,8 @@ def plain(text: str) -> str:
 def table() -> Table:
     """Return the committed table."""
     data = resources.read_table(FILE)
+    # What several PTX texts stand for is written once.
+    defined = {row["function"]: row["ir"] for row in data["asm"] if "ir" in row}
     return Table(
         intrinsics={
             name: Meaning(function=row[0], thread="thread" in row[1:])
@@ -52,7 +54,9 @@ def table() -> Table:
         },
         asm={
             plain(row["ptx"]): Meaning(
-                function=row["function"], thread=row.get("thread", False), ir=row.get("ir", "")
+                function=row["function"],
+                thread=row.get("thread", False),
+                ir=defined.get(row["function"], ""),
             )
             for row in data["asm"]
         },
