@@ -130,7 +130,7 @@ def test_a_patch_to_the_server_leaves_kernels_in_the_compiler_cache(tmp_path: Pa
     assert gtx[0] != gtx[1]
 
 
-def test_an_object_without_device_code_is_not_taken_for_one_with_it(
+def test_an_object_with_other_device_code_or_none_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ccache compares preprocessed texts, and these are equal: no macro of a command is in them."""
@@ -138,12 +138,16 @@ def test_an_object_without_device_code_is_not_taken_for_one_with_it(
         "qbuild.steps.object_cache.ObjectCache.launcher", lambda self: Path("ccache")
     )
 
-    def check(*, device_code: bool) -> str:
+    def check(*, device_code: bool = True, ptxas: str = "") -> str:
         found = make_plan(load_recipe("a100"), LOCK, host="linux-x86_64", device_code=device_code)
+        if ptxas:
+            found["configure"].inputs["toolchain"]["tree"]["wheels"]["nvidia-cuda-nvcc-cu12"] = (
+                ptxas
+            )
         made = Builder(found, Store(tmp_path), Silent(), BuildOptions())
         return made.objects.environment(tmp_path)["CCACHE_COMPILERCHECK"]
 
-    assert check(device_code=True) != check(device_code=False)
+    assert len({check(), check(device_code=False), check(ptxas="another")}) == 3
 
 
 @pytest.mark.parametrize(

@@ -83,14 +83,21 @@ class ObjectCache:
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_COMPILERTYPE": "gcc" if self._uses_gcc() else "clang",
             # The wrapper holds this folder's name; the compiler is what its pins say it is.
-            # An object without device code is another one, and its preprocessed text is the same.
-            "CCACHE_COMPILERCHECK": "string:" + self.compiler_id(cuda=self._without_device_code()),
+            "CCACHE_COMPILERCHECK": "string:" + self._compiler_check(),
             "CCACHE_MAXSIZE": "8G",
             "CCACHE_TEMPDIR": str(work / "tmp"),
         }
 
-    def _without_device_code(self) -> bool:
-        return "device" in self.plan["configure"].inputs["toolchain"]
+    def _compiler_check(self) -> str:
+        """Return what an object depends on beyond its preprocessed text, all of it.
+
+        ccache looks for equal preprocessed texts where it has not seen a command before, and no
+        macro of the command is in those: ``GGML_CUDA_CLANG_ID`` alone would give objects whose
+        device code is another ptxas', or that have none. So a CUDA recipe's C++ objects are its
+        own.
+        """
+        device_code = "device" not in self.plan["configure"].inputs["toolchain"]
+        return self.compiler_id(cuda=True) + ("" if device_code else " without device code")
 
     def _uses_gcc(self) -> bool:
         described = self.plan["configure"].inputs["toolchain"]
