@@ -128,5 +128,12 @@ def _plain(name: str) -> str:
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Return the environment that makes the runtime these GPUs, in this order."""
-    return {VARIABLE: "|".join(gpu.words() for gpu in gpus)}
+    """Return the environment that makes the runtime these GPUs, in this order.
+
+    It has no CUDA graphs. ggml uses them from compute capability 8.0 on, and takes a stream that
+    refuses to be captured for an error.
+    """
+    return {
+        VARIABLE: "|".join(gpu.words() for gpu in gpus),
+        "GGML_CUDA_DISABLE_GRAPHS": "1",
+    }
