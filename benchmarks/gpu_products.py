@@ -22,7 +22,7 @@ from collections import defaultdict
 from pathlib import Path
 
 CASES = r"type_a=(f32|f16|bf16),type_b=f32,m=4096,n=512,k=14336"
-_TIME = re.compile(r"MUL_MAT\(type_a=(\w+),.*?n=(\d+),.*?\):.*?([\d.]+) us/run")
+_TIME = re.compile(r"MUL_MAT\(type_a=(\w+),.*?\):.*?([\d.]+) us/run")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BY = "matrix products by"
 _SAYS = {"own": f"{_BY} built-in kernels", "cublas": f"{_BY} NVIDIA's cuBLAS"}
@@ -33,7 +33,7 @@ def measure(folder: Path, which: str) -> dict[str, float]:
     """Run the cases once; return type → microseconds.
 
     Raises:
-        SystemExit: The program failed, or the other library did the work.
+        SystemExit: The program failed, it timed nothing, or the other library did the work.
     """
     ran = subprocess.run(
         [str(folder / "test-backend-ops"), "perf", "-b", "CUDA0", "-o", "MUL_MAT", "-p", CASES],
@@ -46,7 +46,10 @@ def measure(folder: Path, which: str) -> dict[str, float]:
     if ran.returncode or _SAYS[which] not in said:
         why = f"exit code {ran.returncode}" if ran.returncode else f"no line `{_SAYS[which]}`"
         raise SystemExit(f"GGML_CUDA_BLAS={which}: {why}\n{said[-2000:]}")
-    return {type_: float(time) for type_, _, time in _TIME.findall(said)}
+    times = {type_: float(time) for type_, time in _TIME.findall(said)}
+    if not times:
+        raise SystemExit(f"GGML_CUDA_BLAS={which}: no case `{CASES}` was timed\n{said[-2000:]}")
+    return times
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import platformdirs
+from emulated_models import NO_HALVES, read
 
 from qbuild.console import Silent
 from qbuild.emulator import gpus, report
@@ -36,11 +37,8 @@ from qbuild.hashing import sha256_file
 from qbuild.store import Store
 from qbuild.verify import emulate
 from qbuild.verify.emulate import Session, Setting
-from support import emulated_models
+from support import emulated_models as models
 from support import gguf_files as g
-
-NO_HALVES = [[byte, False] for byte in range(128, 256)]
-"""Forbids the tokens that are no whole character: the server tells no probabilities of those."""
 
 PROMPT = (
     "Every matrix of this model is multiplied with the numbers of more than a hundred tokens at "
@@ -74,19 +72,19 @@ class Row:
 
 def written(kind: str, type_: str) -> Callable[[Path], Path]:
     """Return what writes a model of a kind and a tensor type."""
-    return lambda folder: emulated_models.write(folder / f"{kind}-{type_}.gguf", kind, type_)
+    return lambda folder: models.write(folder / f"{kind}-{type_}.gguf", kind, type_)
 
 
 def with_adapter(folder: Path) -> Path:
     """Write a quantised model and an adapter that is not."""
-    emulated_models.lora(folder / "lora.gguf", "f16")
+    models.lora(folder / "lora.gguf", "f16")
     return written("dense", "q4_0")(folder)
 
 
 def with_projector(folder: Path) -> Path:
     """Write a model that takes pictures, and its projector."""
-    emulated_models.fill(folder / "mmproj.gguf", "projector", *g.projector(deepstack=1))
-    return emulated_models.fill(folder / "vision.gguf", "vision", *g.qwen3vl("q4_0"))
+    models.fill(folder / "mmproj.gguf", "projector", *g.projector(deepstack=1))
+    return models.fill(folder / "vision.gguf", "vision", *g.qwen3vl("q4_0"))
 
 
 def picture(width: int = 128, height: int = 128) -> str:
@@ -199,11 +197,7 @@ def main() -> int:
     parser.add_argument("--store")
     args = parser.parse_args()
     id = sha256_file(args.zip)
-    known: dict[str, dict[str, Any]] = {}
-    if args.results.exists():
-        for line in args.results.read_text(encoding="utf-8").splitlines():
-            result = json.loads(line)
-            known[result["zip"] + result["row"]] = result
+    known = read(args.results)
     rows = [row for row in ROWS if args.only in row.name]
     for result in run(args, [row for row in rows if id + row.name not in known]):
         known[id + result["row"]] = result

@@ -126,18 +126,24 @@ def test_table_and_row(
     ]
 
 
-@pytest.mark.parametrize("used", [True, False])
-def test_products_are_timed_against_cublas(tmp_path: Path, used: bool) -> None:
-    own = "ggml_cuda_own_blas: matrix products by built-in kernels (GGML_CUDA_BLAS=own)"
-    theirs = "ggml_cuda_own_blas: matrix products by NVIDIA's cuBLAS 12.4, found beside the backend"
-    case = (
-        "  MUL_MAT(type_a=f16,type_b=f32,m=4096,n=512,k=14336,bs=[1,1]):      9 runs - {} us/run - "
-    )
+@pytest.mark.parametrize(
+    ("used", "operation", "problem"),
+    [
+        ("NVIDIA's cuBLAS 12.4, found", "MUL_MAT", ""),
+        ("built-in kernels, though", "MUL_MAT", "GGML_CUDA_BLAS=cublas: no line"),
+        ("NVIDIA's cuBLAS 12.4, found", "ADD", "GGML_CUDA_BLAS=own: no case"),
+    ],
+)
+def test_products_are_timed_against_cublas(
+    tmp_path: Path, used: str, operation: str, problem: str
+) -> None:
     env = _stand_ins(tmp_path, tests="  9/9 tests passed")
     (tmp_path / "programs" / "test-backend-ops").write_text(
         "#!/bin/sh\n[ $1 = perf ] || { echo '  9/9 tests passed'; exit 0; }\n"
-        f'if [ $GGML_CUDA_BLAS = own ]; then echo "{own}"; echo "{case.format("2000.00")}"\n'
-        f'else echo "{theirs if used else own}"; echo "{case.format("1000.00")}"; fi\n'
+        'by="built-in kernels" us=2000.00\n'
+        f'[ $GGML_CUDA_BLAS = own ] || {{ by="{used}"; us=1000.00; }}\n'
+        'echo "ggml_cuda_own_blas: matrix products by $by"\n'
+        f'echo "  {operation}(type_a=f16,type_b=f32,m=4096,n=512):  9 runs - $us us/run - "\n'
     )
     for name in ("libcublas.so.12", "libcublasLt.so.12"):
         (tmp_path / name).touch()
@@ -146,9 +152,10 @@ def test_products_are_timed_against_cublas(tmp_path: Path, used: bool) -> None:
          "clang-cuda", "--model", str(tmp_path / "model.gguf"), "--cublas", str(tmp_path)],
         env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == (0 if used else 1)
-    assert ("| f16 | 2000 | 1000 | 0.50 |" in done.stdout) is used
-    assert ("GGML_CUDA_BLAS=cublas: no line" in done.stderr) is not used
+    if problem:
+        assert done.returncode == 1 and problem in done.stderr
+    else:
+        assert done.returncode == 0 and "| f16 | 2000 | 1000 | 0.50 |" in done.stdout
 
 
 def test_shellcheck_has_nothing_to_say() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qbuild import resources
+from qbuild.emulator import gpus
 from support.emulated import build
 
 pytestmark = [pytest.mark.integration, pytest.mark.build]
@@ -18,10 +20,7 @@ TEST = Path(__file__).parents[1] / "cuda" / "matrix_products.cu"
 
 
 # Few multiprocessors: the largest tile is taken only where there is work for all of them.
-GPUS = {
-    "61": "name=GTX 1060;cc=6.1;sms=10;memory=6144",
-    "80": "name=A100;cc=8.0;sms=2;memory=40960",
-}
+GPUS = {gpu.arch: gpu for gpu in (gpus.find("GTX 1060"), replace(gpus.find("A100"), sms=2))}
 
 
 @pytest.fixture(scope="module", params=GPUS)
@@ -61,8 +60,8 @@ def test_products_and_systems_are_right(program: Path, seed: int) -> None:
     # lanes in another order each time: what only lockstep would make right is found
     env = os.environ | {
         "QBUILD_EMULATOR_SHUFFLE": str(seed),
-        "QBUILD_EMULATED_GPU": GPUS[arch],
         "QBUILD_EMULATOR_REPORT": str(report),
+        **gpus.environment([GPUS[arch]]),
     }
     ran = subprocess.run(
         [str(program), str(seed), "150"], env=env, capture_output=True, text=True, check=False

@@ -110,11 +110,10 @@ def test_what_was_emulated_is_said_beside_what_was_not_validated() -> None:
     ("words", "price"),
     [
         ([], "and such prompts faster: by how much nobody measured yet. To"),
-        (["cuda.architectures=['75-real']"], "those of F16 and BF16 models many times, because the "
-         "kernels inside use tensor cores from compute capability 8.0 on. To"),
-        (["cuda.architectures=['86-real']"], "those of F32 models several times, because the "
-         "kernels inside use tensor cores for F16 and BF16 only; of the others by how much nobody "
-         "measured yet. To"),
+        (["cuda.architectures=['75-real']"], "nobody measured yet (it uses tensor cores for F16, "
+         "the kernels inside not below capability 8.0). To"),
+        (["cuda.architectures=['86-real']"], "nobody measured yet (it uses tensor cores for F32 as "
+         "well, the kernels inside for F16 and BF16). To"),
     ],
 )  # fmt: skip
 def test_the_price_of_no_cublas_is_said_for_this_gpu(words: list[str], price: str) -> None:

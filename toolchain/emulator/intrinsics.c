@@ -20,10 +20,7 @@ extern __thread thread * qe_current __attribute__((visibility("hidden")));
 __attribute__((const)) thread * qe_self(void) { return qe_current; }
 __attribute__((const)) char * qe_shared(thread * t) { return t->block->shared; }
 
-static inline float as_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-static inline uint32_t as_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
-static inline float half(uint16_t h) { return _cvtsh_ss(h); }
-static inline uint16_t to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
+#include "halves.h"
 
 // --- special registers ---------------------------------------------------------------------------
 
@@ -227,19 +224,7 @@ float qe_half_to_float(uint16_t h) { return half(h); }
 float qe_low_half_to_float(uint32_t h) { return half((uint16_t) h); }
 float qe_high_half_to_float(uint32_t h) { return half((uint16_t) (h >> 16)); }
 uint16_t qe_float_to_half(float f) { return to_half(f); }
-uint16_t qe_int_to_half(int32_t i) {
-    // Through double: one rounding. 65520 and more are infinite in half.
-    double d = i;
-    float f = (float) d;
-    if ((double) f != d) { // round to odd, so that the second rounding is right
-        uint32_t u = as_bits(f);
-        if (((double) f > d) == (d > 0)) {
-            u--;
-        }
-        f = as_float(u | 1);
-    }
-    return to_half(f);
-}
+uint16_t qe_int_to_half(int32_t i) { return rounded(i); } // 65520 and more are infinite
 int32_t qe_half_to_int_rz(uint16_t h) {
     float f = half(h);
     return f != f ? 0 : f >= 2147483648.0f ? INT32_MAX : f <= -2147483648.0f ? INT32_MIN : (int32_t) f;
@@ -255,18 +240,6 @@ uint32_t qe_float_to_two_halves(float f) { return to_half(f) * 0x10001u; }
 
 // A sum or product of two halves is exact in double, and so is a product plus a half as far as its
 // rounding to half can tell; float would round twice.
-static inline uint16_t rounded(double exact) {
-    float f = (float) exact;
-    if ((double) f != exact && exact == exact) { // round to odd, so that the second rounding is right
-        uint32_t u = as_bits(f);
-        if ((f > 0 && (double) f > exact) || (f < 0 && (double) f < exact)) {
-            u--;
-        }
-        f = as_float(u | 1);
-    }
-    return to_half(f);
-}
-
 uint16_t qe_add_f16(uint16_t a, uint16_t b) { return rounded((double) half(a) + half(b)); }
 uint16_t qe_sub_f16(uint16_t a, uint16_t b) { return rounded((double) half(a) - half(b)); }
 uint16_t qe_mul_f16(uint16_t a, uint16_t b) { return to_half(half(a) * half(b)); }

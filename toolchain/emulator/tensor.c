@@ -9,33 +9,18 @@
 //     C and D of 32 bits, register r:  row group + 8 * (r / 2), column 2 * place + r % 2
 //     C and D of 16 bits, register r:  row group + 8 * r, columns 2 * place and 2 * place + 1
 
+#include "halves.h"
 #include "tensor.h"
 
-#include <immintrin.h>
 #include <string.h>
-
-static float as_float(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
-static uint32_t as_bits(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
 
 // Element `at` of a register, as the type that the instruction names.
 static float element(uint32_t bits, uint32_t at, int type) {
     switch (type) {
-        case QE_F16:  return _cvtsh_ss((uint16_t) (bits >> 16 * at));
+        case QE_F16:  return half((uint16_t) (bits >> 16 * at));
         case QE_BF16: return as_float(bits >> 16 * at << 16);
         default:      return as_float(bits & 0xffffe000u); // tf32: 10 bits of fraction, the rest is ignored
     }
-}
-
-static uint16_t to_half(double exact) {
-    float f = (float) exact;
-    if ((double) f != exact && exact == exact) { // round to odd, so that the second rounding is right
-        uint32_t u = as_bits(f);
-        if ((f > 0 && (double) f > exact) || (f < 0 && (double) f < exact)) {
-            u--;
-        }
-        f = as_float(u | 1);
-    }
-    return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT);
 }
 
 // The registers of one lane: A, B and C behind one another, then D.
@@ -86,7 +71,7 @@ static void multiply_floats(const struct qe_warp * w, const struct qe_shape * s,
             double sum = sums[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2];
             if (s->result == QE_F16) {
                 uint32_t shift = 16 * (r % 2), c = own.c[r / 2] >> shift & 0xffff;
-                uint32_t d = to_half(sum + _cvtsh_ss((uint16_t) c));
+                uint32_t d = rounded(sum + half((uint16_t) c));
                 own.d[r / 2] = (own.d[r / 2] & ~(0xffffu << shift)) | d << shift;
             } else {
                 own.d[r] = as_bits((float) (sum + as_float(own.c[r])));

@@ -32,38 +32,45 @@ template <int bits> static __device__ void place_b(int lane, int i, int & row, i
     column = lane / 4;
 }
 
-#define A4 "{%4, %5, %6, %7}"
-#define D4 "{%0, %1, %2, %3}"
+// Sums are read and written in place; what follows the shape are registers of A and B.
+#define MMA(shape, bits, registers, ...)                                                            \
+    asm("mma.sync.aligned." shape " {%0, %1, %2, %3}, " registers ", {%0, %1, %2, %3};"               \
+        : bits(d[0]), bits(d[1]), bits(d[2]), bits(d[3]) : __VA_ARGS__)
+#define MMA_4_2(shape, bits)                                                                        \
+    MMA(shape, bits, "{%4, %5, %6, %7}, {%8, %9}",                                                  \
+        "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#define MMA_2_1(shape, bits) MMA(shape, bits, "{%4, %5}, {%6}", "r"(a[0]), "r"(a[1]), "r"(b[0]))
 
 static __device__ void mma(float * d, const uint32_t * a, const uint32_t * b, half, int k) {
     if (k == 16) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 " D4 ", " A4 ", {%8, %9}, " D4 ";"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        MMA_4_2("m16n8k16.row.col.f32.f16.f16.f32", "+f");
     } else {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 " D4 ", {%4, %5}, {%6}, " D4 ";"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+        MMA_2_1("m16n8k8.row.col.f32.f16.f16.f32", "+f");
     }
 }
-static __device__ void mma(float * d, const uint32_t * a, const uint32_t * b, __nv_bfloat16, int) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 " D4 ", " A4 ", {%8, %9}, {%10, %11, %12, %13};\n"
+static __device__ void mma(float * d, const uint32_t * a, const uint32_t * b, __nv_bfloat16, int k) {
+    if (k == 8) {
+        MMA_2_1("m16n8k8.row.col.f32.bf16.bf16.f32", "+f");
+        return;
+    }
+    // in the other form that headers use: sums go in and out by operands of their own
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};\n"
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
 }
-static __device__ void mma(float * f, const uint32_t * a, const uint32_t * b, tf32, int) {
+static __device__ void mma(float * f, const uint32_t * a, const uint32_t * b, tf32, int k) {
     uint32_t * d = (uint32_t *) f;
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 " D4 ", " A4 ", {%8, %9}, " D4 ";"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    if (k == 8) {
+        MMA_4_2("m16n8k8.row.col.f32.tf32.tf32.f32", "+r");
+    } else {
+        MMA_2_1("m16n8k4.row.col.f32.tf32.tf32.f32", "+r");
+    }
 }
 static __device__ void mma(int * d, const uint32_t * a, const uint32_t * b, int8_t, int k) {
     if (k == 32) {
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 " D4 ", " A4 ", {%8, %9}, " D4 ";"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        MMA_4_2("m16n8k32.row.col.s32.s8.s8.s32", "+r");
     } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 " D4 ", {%4, %5}, {%6}, " D4 ";"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+        MMA_2_1("m16n8k16.row.col.s32.s8.s8.s32", "+r");
     }
 }
 static __device__ void mma8(int * d, const uint32_t * a, const uint32_t * b) {
@@ -343,6 +350,8 @@ int main(int argc, char ** argv) {
         test<half, float, 16, 16>("m16n8k16 f16", product<half, float, 16, 16>, 1.0 / (1 << 23));
         test<half, float, 16, 8>("m16n8k8 f16", product<half, float, 16, 8>, 1.0 / (1 << 23));
         test<__nv_bfloat16, float, 16, 16>("m16n8k16 bf16", product<__nv_bfloat16, float, 16, 16>, 1.0 / (1 << 23));
+        test<__nv_bfloat16, float, 16, 8>("m16n8k8 bf16", product<__nv_bfloat16, float, 16, 8>, 1.0 / (1 << 23));
+        test<tf32, float, 16, 4>("m16n8k4 tf32", product<tf32, float, 16, 4>, 1.0 / (1 << 23));
         test<tf32, float, 16, 8>("m16n8k8 tf32", product<tf32, float, 16, 8>, 1.0 / (1 << 23));
         test<int8_t, int, 16, 32>("m16n8k32 s8", product<int8_t, int, 16, 32>, 0);
         test<int8_t, int, 16, 16>("m16n8k16 s8", product<int8_t, int, 16, 16>, 0);

@@ -162,18 +162,11 @@ def _cuda_libraries(facts: BundleFacts) -> str:
 def _own_blas(facts: BundleFacts) -> str:
     """Return what a bundle without cuBLAS gives up, and how its user gets it back."""
     numbers = [arch.number for arch in parse_archs(facts.recipe.cuda.architectures)]
-    unknown = "by how much nobody measured yet"
-    price = unknown
+    price = "by how much nobody measured yet"
     if any(_TENSOR_CORES <= number < _OWN_TENSOR_CORES for number in numbers):
-        price = (
-            "those of F16 and BF16 models many times, because the kernels inside use tensor cores "
-            "from compute capability 8.0 on"
-        )
+        price += " (it uses tensor cores for F16, the kernels inside not below capability 8.0)"
     elif any(number >= _OWN_TENSOR_CORES for number in numbers):
-        price = (
-            "those of F32 models several times, because the kernels inside use tensor cores for "
-            f"F16 and BF16 only; of the others {unknown}"
-        )
+        price += " (it uses tensor cores for F32 as well, the kernels inside for F16 and BF16)"
     files = ("cublas64_12.dll", "cublasLt64_12.dll")
     if not facts.windows:
         files = ("libcublas.so.12", "libcublasLt.so.12")

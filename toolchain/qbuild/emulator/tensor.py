@@ -30,16 +30,16 @@ _PRODUCTS: Final = frozenset(
 _SHAPE = re.compile(r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.\w+?\.(\w+)\.")
 _OPERANDS = r"\{([$\d,]+)\}"
 _MMA = re.compile(
-    r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.(\w+)\.(\w+) "
+    r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.(\w+)\.(\w+)"
     rf"{_OPERANDS},{_OPERANDS},{_OPERANDS},{_OPERANDS};"
 )
 _LDMATRIX = re.compile(
-    r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?(?:\.shared(?:::cta)?)?\.b16 "
+    r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?(?:\.shared(?:::cta)?)?\.b16"
     rf"{_OPERANDS},\[\$(\d+)\];"
 )
 _MOVMATRIX = re.compile(r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16 \$0,\$1;")
 _COPY = re.compile(
-    r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::(?:64|128|256)B)? "
+    r"cp\.async\.(ca|cg)\.shared(?:::cta)?\.global(?:\.L2::(?:64|128|256)B)?"
     r"\[\$(\d+)\],\[\$(\d+)\],(\$?\d+)(?:,(\$?\d+))?;"
 )
 _COMMIT = "cp.async.commit_group;"
@@ -107,14 +107,12 @@ def function(ptx: Ptx) -> tuple[str, str] | None:
     Raises:
         ValueError: A value is read that no argument holds.
     """
-    text = re.sub(r"\s*([,{}\[\];])\s*", r"\1", ptx.text)
-    text = text.replace("{", " {").replace("[", " [").replace(",  ", ",").replace(", ", ",")
-    text = re.sub(r" +", " ", text)
+    text = re.sub(r"\s*([,{}\[\];])\s*", r"\1", ptx.text)  # no blanks around punctuation
     body = _body(ptx, text)
     if body is None:
         return None
     digest = hashlib.sha256(repr(ptx).encode()).hexdigest()[:12]
-    instruction = re.sub(r"\W+", ".", text.partition(" ")[0].rstrip(";"))
+    instruction = ".".join(re.findall(r"\w+", re.split(r"[ {\[;]", text)[0]))
     name = f"{PREFIX}{instruction}.{digest}"
     parameters = ", ".join(f"{kind} %a{at}" for at, kind in enumerate(ptx.arguments))
     first = "ptr %t, i32 %site" + ", " * bool(parameters)

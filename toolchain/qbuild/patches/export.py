@@ -288,9 +288,10 @@ def _with_touches(text: bytes, pairs: Sequence[_Pair]) -> bytes:
         if sorted(written["touches"]) != list(mail.paths):
             # Laid out as these files are by hand: tomlkit's own way would indent every line anew.
             paths = [tomlkit.string(path).as_string() for path in mail.paths]
-            long = "[\n" + "".join(f"  {path},\n" for path in paths) + "]"
-            text_of = long if len(paths) > 2 else f"[{', '.join(paths)}]"
-            written["touches"] = tomlkit.parse(f"x = {text_of}")["x"]
+            array = "[\n" + "".join(f"  {path},\n" for path in paths) + "]"
+            if len(paths) <= 2:
+                array = f"[{', '.join(paths)}]"
+            written["touches"] = tomlkit.parse(f"x = {array}")["x"]
     return tomlkit.dumps(document).encode()
 
 

@@ -262,7 +262,7 @@ def _entries(build: Builder, work: Work) -> dict[str, CmakeValue]:
     plan = build.plan
     entries = {**plan["configure"].inputs["cache"], **work.prepared.cache}
     if plan.find(CUDA_TREE) is not None:
-        entries["GGML_CUDA_CLANG_ID"] = build.objects.compiler_id(cuda=True)[:16]
+        entries["GGML_CUDA_CLANG_ID"] = build.objects.compiler_id()[:16]
     for kind in plan.feeding():
         entries |= kind.in_cmake(build.result(kind.kind))
     return entries

@@ -48,6 +48,9 @@ INDEX: Final = "emulated-zip"
 _MAKERS: Final = ("checked", "layout", "make", "retarget", "table", "tensor")
 """The modules of the emulator's room that decide what is made; the others only run it."""
 
+_INLINED: Final = ("halves.h", "intrinsics.c", "kernel.h")
+"""What is compiled into every unit."""
+
 _DROPPED: Final = ("-MT", "-MF", "-o")
 _LEFT_OUT: Final = "no-tensor-cores"
 """The unit whose kernels are never launched: stubs that only say so."""
@@ -297,7 +300,7 @@ def _unit(
     # By the text and not by what rewrote it: another row of the table changes few units.
     of = {
         "text": hashlib.sha256(rewritten.encode()).hexdigest(),
-        "code": digest_of_files([make.sources() / "kernel.h", make.sources() / "intrinsics.c"]),
+        "code": digest_of_files([make.sources() / name for name in _INLINED]),
         "target": kit.target,
         "format": make.FORMAT,
     }

@@ -18,7 +18,7 @@ from qbuild.steps.plan import Plan
 from qbuild.steps.wheel import wheel_step
 from qbuild.store import Entry, Store
 from qbuild.toolchains import spread
-from qbuild.toolchains.base import CUDA_WRAPPER, Place
+from qbuild.toolchains.base import Place
 
 
 class ObjectCache:
@@ -97,26 +97,20 @@ class ObjectCache:
         own.
         """
         device_code = "device" not in self.plan["configure"].inputs["toolchain"]
-        return self.compiler_id(cuda=True) + ("" if device_code else " without device code")
+        return self.compiler_id() + ("" if device_code else " without device code")
 
     def _uses_gcc(self) -> bool:
         described = self.plan["configure"].inputs["toolchain"]
         return str(described.get("host-compiler", described["name"])).startswith("gcc")
 
-    def compiler_id(self, *, cuda: bool) -> str:
-        """Return a digest of what an object depends on beyond its preprocessed text.
+    def compiler_id(self) -> str:
+        """Return a digest of the compilers: their wheels, the CUDA tree, the wrappers' words.
 
-        The C++ compiler of ``clang-cuda`` is zig's, whatever the CUDA tree holds. Device code
-        depends on the whole tree as well, but not on the libraries that are linked.
+        Nothing depends on the libraries of the tree that are linked.
         """
         inputs = self.plan["configure"].inputs
-        described = inputs["toolchain"]
-        wrappers = {
-            name: words
-            for name, words in inputs["layout"]["wrappers"].items()
-            if cuda or name != CUDA_WRAPPER
-        }
-        tree = described.get("tree") if cuda else None
+        described, wrappers = inputs["toolchain"], inputs["layout"]["wrappers"]
+        tree = described.get("tree")
         if tree is not None:
             wheels = {n: d for n, d in tree["wheels"].items() if "cublas" not in n}
             tree = {**tree, "wheels": wheels}

@@ -421,13 +421,14 @@ class Session:
         names = " + ".join(gpu.name for gpu in self.devices)
         archs = {gpu.arch for gpu in self.devices}
         known = cases.unreached(every, archs.pop()) if len(archs) == 1 else None
-        out_of_reach = "how many" if known is None else str(len(known.keys() - ran))
-        unsaid = " is not known" if known is None else ""
+        beyond = "how many cannot be reached on this GPU is not known"
+        if known is not None:
+            beyond = f"{len(known.keys() - ran)} cannot be reached on this GPU"
         return passed(
             f"{_ID}.coverage",
             title,
             f"{len(ran)} of {len(every)} kernels on {names}, against the bundle's own CPU backend; "
-            f"{out_of_reach} cannot be reached on this GPU{unsaid}",
+            + beyond,
             "emulated, not validated: nothing is said of ptxas' machine code, NVPTX code "
             "generation, the driver or speed",
         )
