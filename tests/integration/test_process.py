@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,31 @@ def test_a_stop_between_two_lines_ends_the_child(
         )  # fmt: skip
     assert time.monotonic() - started < 30
     assert not Path(f"/proc/{seen[0]}").exists()
+
+
+def test_a_stop_ends_a_child_that_says_nothing_below_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals come to the main thread alone; a worker's compiler went on for minutes."""
+    monkeypatch.setattr(process, "_stop_asked", False)
+    born = tmp_path / "born"
+    code = f"import os, time; open({str(born)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+
+    def work() -> int:
+        return run_logged(
+            python(code), cwd=tmp_path, env={}, log=tmp_path / "log", cut_network=False
+        )
+
+    with ThreadPoolExecutor(1) as pool:
+        begun = pool.submit(work)
+        while not (born.exists() and born.read_text()):
+            time.sleep(0.05)
+        process._stop_asked = True
+        asked = time.monotonic()
+        with pytest.raises(Stopped, match="log"):
+            begun.result()
+    assert time.monotonic() - asked < 30
+    assert not Path(f"/proc/{born.read_text()}").exists()
 
 
 @sends_signals

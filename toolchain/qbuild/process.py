@@ -211,15 +211,17 @@ def run_another(command: Sequence[str], *, env: Mapping[str, str], out: IO[str])
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     """Yield a child's output line by line, and look up now and then.
 
-    A read from a pipe cannot be interrupted on Windows: Ctrl-C would wait for the next line, which
-    is minutes away while the C runtime is built. There a thread reads.
+    A read from a pipe cannot be interrupted on Windows, and on no system where another thread than
+    the main one reads, since signals come to that one alone: Ctrl-C would wait for the next line,
+    which is minutes away while the C runtime is built. There a thread of its own reads.
     """
     assert process.stdout is not None
-    if host.system() != "windows":
+    main = threading.current_thread() is threading.main_thread()
+    if main and host.system() != "windows":
         with process.stdout:
             yield from process.stdout
         return
-    import queue  # Windows alone
+    import queue  # seldom needed
 
     stream = process.stdout
     heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
