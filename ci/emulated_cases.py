@@ -1,13 +1,14 @@
 """Choose the cases that the emulated GPU runs: few and small, but every kernel that can be reached.
 
-    python ci/emulated_cases.py FOLDER --known FILE.json      (again and again: it goes on)
-    python ci/emulated_cases.py FOLDER --known FILE.json --write
+    python ci/emulated_cases.py FOLDER --source TREE --known FILE.json     (it goes on)
+    python ci/emulated_cases.py FOLDER --source TREE --known FILE.json --write
 
 FOLDER holds test-backend-ops beside the emulated GPU (`qbuild test gtx1060 --os linux --emulate
---prepare FOLDER`). Cases are asked for in a dry run: the host code chooses and launches, the
-emulated GPU checks the launch and notes it, and runs nothing. FILE keeps what each case launches.
---write then chooses, for every kernel and for every operation with each combination of types, the
-case that costs least, and writes toolchain/data/emulated-cases.txt.
+--prepare FOLDER`; for an A100 `qbuild test a100 …`, and `--gpu A100` here). Cases are asked for
+in a dry run: the host code chooses and launches, the emulated GPU checks the launch and notes it,
+and runs nothing. FILE keeps what each case launches. --write then chooses, for every kernel and
+for every operation with each combination of types, the case that costs least, and writes
+toolchain/data/emulated-cases-ARCH.txt.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,9 @@ QUANTS = (
 )  # fmt: skip
 FLOATS = ("f32", "f16", "bf16")
 HEADS = (40, 64, 72, 80, 96, 112, 128, 256)
+TILED = (64, 80, 96, 112, 128, 256)
+"""Of those, head sizes that tensor cores have tiles for."""
+
 CAPPED = (128, 256)
 """Of those, head sizes that kernels with a soft cap are written for: others trap."""
 
@@ -74,8 +79,10 @@ def _chosen_product(type_: str, rows: int, inner: int, tokens: int) -> str:
     )
 
 
-def products() -> Iterator[str]:
+def products(gpu: gpus.Gpu) -> Iterator[str]:
     """Yield matrix products: every width that a kernel is instantiated for."""
+    if gpu.tensor_per_clock:
+        yield from _on_tensor_cores()
     for type_ in QUANTS:
         yield from (_product(type_, 4, 256, columns) for columns in range(1, 9))
         for inner in (512, 1024, 2048, 4096, 8192):
@@ -90,6 +97,21 @@ def products() -> Iterator[str]:
             yield from (_chosen_product(type_, 4, inner, tokens) for tokens in (1, 2, 4, 8, 16))
 
 
+def _on_tensor_cores() -> Iterator[str]:
+    """Yield products that only tensor cores have kernels for: wide tiles, floats in few columns."""
+    for type_ in QUANTS:
+        yield from (_product(type_, 128, 256, columns) for columns in range(80, 129, 8))
+        yield from (_chosen_product(type_, 128, 256, tokens) for tokens in (64, 128))
+    for type_ in FLOATS:
+        # mmf: 32 rows, one to sixteen columns, one to eight warps with 64 words of four bytes each
+        words = 64 if type_ == "f32" else 128
+        for warps in range(1, 9):
+            for columns in range(1, 17):
+                yield _product(type_, 32, words * warps, columns)
+                yield _chosen_product(type_, 32, words * warps, columns)
+            yield _chosen_product(type_, 32, words * warps, 20)
+
+
 def _attention(
     sizes: tuple[int, int], rows: int, heads: int, type_: str, cap: str, sequences: int = 1
 ) -> str:
@@ -102,8 +124,10 @@ def _attention(
     )
 
 
-def attentions() -> Iterator[str]:
+def attentions(gpu: gpus.Gpu) -> Iterator[str]:
     """Yield flash attention: head sizes, shared heads, rows, with and without soft cap."""
+    if gpu.tensor_per_clock:
+        yield from _attentions_on_tensor_cores()
     # Two sequences: only then the mask is looked through for rows that nothing looks at.
     for sizes, heads in (((64, 64), 1), ((96, 96), 1), ((128, 128), 1), ((512, 512), 2),
                          ((576, 512), 4)):  # fmt: skip
@@ -129,10 +153,44 @@ def attentions() -> Iterator[str]:
                     yield _attention((size, size), rows, heads, type_, cap)
 
 
+def _attentions_on_tensor_cores() -> Iterator[str]:
+    """Yield an attention for each tile of flash_attn_ext_f16.
+
+    A tile has 8 to 64 columns: 1 to 32 heads that share their keys, times rows of the batch.
+    """
+    heads: dict[tuple[int, int], Sequence[int]] = {(size, size): (1, 2, 4, 8) for size in TILED}
+    heads |= {
+        (512, 512): (2, 4, 8),
+        (192, 128): (8, 16),
+        (320, 256): (32,),
+        (576, 512): (4, 16, 20),
+    }
+    for sizes, shared in heads.items():
+        for cap in ("0.0", "10.0") if sizes[0] in CAPPED else ("0.0",):
+            for columns in (8, 16, 32, 64):
+                for count in shared:
+                    if rows := columns // count:
+                        yield _attention(sizes, rows, count, "f16", cap)
+                        yield _attention(sizes, rows, count, "f16", cap, 2)
+
+
 def operations(source: Path) -> list[str]:
     """Return the names of all operations and groups that the test program has cases of."""
     text = source.read_text(encoding="utf-8")
     return sorted(set(_OP_NAME.findall(text)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where cases are asked for.
+
+    Args:
+        folder: It holds the test program beside the emulated GPU.
+        gpu: What the GPU is.
+    """
+
+    folder: Path
+    gpu: gpus.Gpu
 
 
 Known = dict[str, dict[str, int]]
@@ -140,7 +198,7 @@ Known = dict[str, dict[str, int]]
 
 
 def ask(
-    folder: Path, options: Sequence[str], names: Sequence[str], known: Known, *, dry: bool = True
+    place: Place, options: Sequence[str], names: Sequence[str], known: Known, *, dry: bool = True
 ) -> bool:
     """Run the program, dry as a rule; note what each case launches. Say whether it came to the end.
 
@@ -148,12 +206,12 @@ def ask(
     dry run: it has to be run for good.
     """
     env = {
-        **os.environ, **gpus.environment([gpus.find("GTX 1060")]),
+        **os.environ, **gpus.environment([place.gpu]),
         "QBUILD_EMULATOR_TRACE": "1", "QBUILD_EMULATOR_DRY": str(int(dry)),
     }  # fmt: skip
-    command = ["timeout", str(SECONDS), "stdbuf", "-oL", str(folder / "test-backend-ops")]
+    command = ["timeout", str(SECONDS), "stdbuf", "-oL", str(place.folder / "test-backend-ops")]
     process = subprocess.Popen(
-        [*command, "test", "-b", "CUDA0", *options], cwd=folder, env=env, text=True,
+        [*command, "test", "-b", "CUDA0", *options], cwd=place.folder, env=env, text=True,
         errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
@@ -174,7 +232,7 @@ def ask(
     return process.wait() in (0, 1, 124)  # 124: its time was over
 
 
-def explore(folder: Path, source: Path, file: Path) -> Known:
+def explore(place: Place, source: Path, file: Path) -> Known:
     """Ask for every case that is not known yet."""
     state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     known: Known = state.setdefault("cases", {})
@@ -185,17 +243,18 @@ def explore(folder: Path, source: Path, file: Path) -> Known:
         if op in asked:
             continue
         options = ["-o", op, *(("-p", PARTS[op]) if op in PARTS else ())]
-        if not ask(folder, options, (), known):
-            ask(folder, options, (), known, dry=False)
+        if not ask(place, options, (), known):
+            ask(place, options, (), known, dry=False)
         asked.append(op)
         file.write_text(json.dumps(state))
         print(op, len(known), flush=True)
-    own = cases.parse("\n".join(dict.fromkeys([*products(), *attentions()])), "own").own
+    rows = dict.fromkeys([*products(place.gpu), *attentions(place.gpu)])
+    own = cases.parse("\n".join(rows), "own").own
     while left := [case for case in own if case.text not in known]:
-        rows = file.with_suffix(".rows")
-        rows.write_text(cases.test_file(left, numbers))
+        listed = file.with_suffix(".rows")
+        listed.write_text(cases.test_file(left, numbers))
         before = len(known)
-        ended = ask(folder, ["--test-file", str(rows)], [case.text for case in left], known)
+        ended = ask(place, ["--test-file", str(listed)], [case.text for case in left], known)
         if not ended and len(known) == before:
             known[left[0].text] = {}  # it died there
         file.write_text(json.dumps(state))
@@ -248,10 +307,13 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--source", type=Path, required=True, help="the patched llama.cpp")
     parser.add_argument("--known", type=Path, required=True)
+    parser.add_argument("--gpu", default="GTX 1060", help="what is emulated (GTX 1060)")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
+    gpu = gpus.find(args.gpu)
     if not args.write:
-        explore(args.folder.absolute(), args.source, args.known.absolute())
+        place = Place(folder=args.folder.absolute(), gpu=gpu)
+        explore(place, args.source, args.known.absolute())
         return 0
     chosen = choose(json.loads(args.known.read_text())["cases"])
     head = (
@@ -259,7 +321,7 @@ def main() -> int:
         "# every operation with each of its types, at the least cost.\n"
         "# Written by ci/emulated_cases.py.\n"
     )
-    path = resources.data_dir() / cases.FILE
+    path = resources.data_dir() / cases.file_of(gpu.arch)
     path.write_text(head + "".join(f"{name}\n" for name in chosen), encoding="ascii")
     print(f"{path}: {len(chosen)} cases")
     return 0

@@ -198,6 +198,53 @@ uint32_t qe_movmatrix(struct qe_thread * t, uint32_t registers) {
     return registers;
 }
 
+// --- fragments (wmma) ----------------------------------------------------------------------------------------
+
+// A product of 8 × 16 and 16 × 32 elements, A by rows and B by columns. Which lane holds which element is
+// left open, so here it is two of the products above, turned: D' = B' A'. A's fragment is the second factor of
+// both, B's are the first factors behind one another.
+
+static void load_pair(struct qe_thread * t, const char * p, uint32_t stride, uint32_t row, uint32_t step,
+                      uint32_t * result, uint32_t site) {
+    const char * pair = p + 2 * (row * (size_t) stride + 8 * step + 2 * (t->lane % 4));
+    access(t, pair, 4, site, 0);
+    memcpy(result, pair, 4);
+}
+
+void qe_wmma_load_a(struct qe_thread * t, const char * p, uint32_t stride, uint32_t * registers, uint32_t site) {
+    memset(registers, 0, 8 * sizeof *registers); // of eight words two are enough
+    for (uint32_t r = 0; r < 2; r++) {
+        load_pair(t, p, stride, t->lane / 4, r, &registers[r], site);
+    }
+}
+
+void qe_wmma_load_b(struct qe_thread * t, const char * p, uint32_t stride, uint32_t * registers, uint32_t site) {
+    for (uint32_t r = 0; r < 8; r++) {
+        load_pair(t, p, stride, 16 * (r / 4) + t->lane / 4 + 8 * (r % 2), r / 2 % 2, &registers[r], site);
+    }
+}
+
+void qe_wmma_mma(struct qe_thread * t, uint32_t * registers) {
+    const uint32_t * a = registers, * b = a + 8, * c = b + 8;
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t turned[14]; // B', A', C', and D'
+        memcpy(turned, b + 4 * half, 16);
+        memcpy(turned + 4, a, 8);
+        memcpy(turned + 6, c + 4 * half, 16);
+        qe_mma(t, 16, 16, QE_F16, QE_F32, turned);
+        memcpy(registers + 24 + 4 * half, turned + 10, 16);
+    }
+}
+
+void qe_wmma_store(struct qe_thread * t, char * p, uint32_t stride, const uint32_t * registers, uint32_t site) {
+    for (uint32_t r = 0; r < 8; r++) {
+        uint32_t row = 2 * (t->lane % 4) + r % 2, column = 16 * (r / 4) + t->lane / 4 + 8 * (r / 2 % 2);
+        char * place = p + 4 * (row * (size_t) stride + column);
+        access(t, place, 4, site, 1);
+        memcpy(place, &registers[r], 4);
+    }
+}
+
 // --- asynchronous copies -----------------------------------------------------------------------------------
 
 // A copy happens when its thread waits for it, so that a kernel that forgets to wait reads what was there

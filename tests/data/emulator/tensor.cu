@@ -11,6 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <mma.h>
 
 struct tf32 { float v; };
 
@@ -128,6 +129,27 @@ static __global__ void loaded(const half * a, const half * b, const half * c, ha
     for (int i = 0; i < 2; i++) {
         memcpy(d + (lane / 4 + 8 * i) * 8 + lane % 4 * 2, &rd[i], 4);
     }
+}
+
+// wmma: 8 × 16 times 16 × 32 in shared memory whose rows are longer, twice in a row.
+static __global__ void fragments(const half * a, const half * b, float * d) {
+    using namespace nvcuda;
+    __shared__ __align__(32) half rows[8 * 24], columns[32 * 24];
+    __shared__ __align__(32) float sums[8 * 36];
+    for (int i = threadIdx.x; i < 8 * 16; i += 32) { rows[i / 16 * 24 + i % 16] = a[i]; }
+    for (int i = threadIdx.x; i < 32 * 16; i += 32) { columns[i / 16 * 24 + i % 16] = b[i]; }
+    __syncthreads();
+    wmma::fragment<wmma::matrix_a, 8, 32, 16, half, wmma::row_major> fa;
+    wmma::fragment<wmma::matrix_b, 8, 32, 16, half, wmma::col_major> fb;
+    wmma::fragment<wmma::accumulator, 8, 32, 16, float> sum;
+    wmma::fill_fragment(sum, 0.0f);
+    wmma::load_matrix_sync(fa, rows, 24);
+    wmma::load_matrix_sync(fb, columns, 24);
+    wmma::mma_sync(sum, fa, fb, sum);
+    wmma::mma_sync(sum, fa, fb, sum);
+    wmma::store_matrix_sync(sums, sum, 36, wmma::mem_row_major);
+    __syncthreads();
+    for (int i = threadIdx.x; i < 8 * 32; i += 32) { d[i] = sums[i / 32 * 36 + i % 32]; }
 }
 
 static __global__ void transposed(const uint32_t * in, uint32_t * out) {
@@ -267,6 +289,26 @@ template <typename T, typename D, int m, int k> static void test(const char * na
     }
 }
 
+static void products_of_fragments() {
+    half a[8 * 16], b[32 * 16];
+    float d[8 * 32];
+    for (half & v : a) { v = make<half>(); }
+    for (half & v : b) { v = make<half>(); }
+    half * da = on_device(a, 8 * 16), * db = on_device(b, 32 * 16);
+    float * dd = on_device<float>(nullptr, 8 * 32);
+    fragments<<<1, 32>>>(da, db, dd);
+    cudaMemcpy(d, dd, sizeof d, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < 8 * 32; i++) {
+        double want = 0, size = 0;
+        for (int k = 0; k < 16; k++) {
+            const double p = 2 * number(a[i / 32 * 16 + k]) * number(b[i % 32 * 16 + k]);
+            want += p;
+            size += fabs(p);
+        }
+        compare("wmma m8n32k16", d[i], want, size / (1 << 23));
+    }
+}
+
 template <bool wait> static int copies() {
     uint4 in[7 * 32], out[7 * 32];
     uint32_t * words = (uint32_t *) in;
@@ -357,6 +399,7 @@ int main(int argc, char ** argv) {
         test<int8_t, int, 16, 16>("m16n8k16 s8", product<int8_t, int, 16, 16>, 0);
         test<int8_t, int, 8, 16>("m8n8k16 s8", product<int8_t, int, 8, 16>, 0);
         test<half, half, 16, 16>("ldmatrix, m16n8k16 in halves", loaded, 1.0 / (1 << 11));
+        products_of_fragments();
         uint16_t in[64], out[64];
         for (int i = 0; i < 64; i++) { in[i] = i; }
         cudaMemcpy(scratch, in, sizeof in, cudaMemcpyHostToDevice);

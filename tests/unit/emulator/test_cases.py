@@ -75,8 +75,9 @@ def test_a_line_that_is_no_case_is_named_with_its_place(line: str, words: str) -
     assert error.value.where == "list.txt:3"
 
 
-def test_the_committed_selection_is_sound() -> None:
-    chosen = cases.selection()
+@pytest.mark.parametrize("arch", cases.CHOSEN_FOR)
+def test_the_committed_selections_are_sound(arch: str) -> None:
+    chosen = cases.selection(arch)
     names = [*chosen.named, *(case.text for case in chosen.own)]
     assert len(names) == len(set(names)) > 1000
     ops = {name.split("(")[0] for name in chosen.named} | {case.op for case in chosen.own}
@@ -212,7 +213,7 @@ def test_the_sample_is_small_and_names_what_the_selection_has() -> None:
     graphs = "".join(path.read_text() for path in (make.sources() / "tests").iterdir())
     assert all(f'"{operation}"' in graphs for operation in sample.graphs)
     assert sample.graph("CHAIN(op=ADD,many=0)") and not sample.graph("CHAIN(op=ADD,many=1)")
-    every = cases.selection()
+    every = cases.selection("61")
     assert set(chosen.named) <= set(every.named) and set(chosen.own) <= set(every.own)
     operations = resources.read_table(cases.SAMPLE)["operations"]
     ran = {name.partition("(")[0] for name in chosen.named} | {case.op for case in chosen.own}

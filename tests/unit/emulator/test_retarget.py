@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from qbuild.emulator.layout import size_of, split_top
@@ -99,6 +101,15 @@ def test_shared_arrays_get_places_of_their_own_behind_the_dynamic_one() -> None:
     assert f"getelementptr i8, ptr %q.shared, i64 {STATIC_SHARED}" in made.text
     assert "= getelementptr inbounds nuw i8, ptr %q.s0, i64 8" in made.text
     assert "getelementptr i8, ptr %q.shared, i64 0" in made.text
+
+
+def test_a_difference_of_shared_addresses_is_an_instruction_that_names_its_type_once() -> None:
+    more = "@a = internal addrspace(3) global [3 x float] undef, align 4\n"
+    address = "ptrtoint (ptr addrspacecast (ptr addrspace(3) @a to ptr) to i64)"
+    body = f"  %1 = trunc i64 sub (i64 {address}, i64 {address}) to i32"
+    text = retarget(kernel(body, more=more), "u", TABLE).text
+    found = re.search(r"(%q\.c\d) = sub i64 (%q\.c\d), \2\n", text)
+    assert found and f"%1 = trunc i64 {found[1]} to i32" in text
 
 
 def test_shared_memory_of_a_called_function_counts_for_the_kernel() -> None:

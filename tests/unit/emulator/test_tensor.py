@@ -7,7 +7,7 @@ import re
 import pytest
 
 from qbuild.emulator.retarget import retarget
-from qbuild.emulator.tensor import Ptx, function
+from qbuild.emulator.tensor import Ptx, function, work
 from unit.emulator.test_retarget import TABLE, kernel
 
 FOUR = "{ i32, i32, i32, i32 }"
@@ -108,6 +108,41 @@ def test_groups_of_copies() -> None:
     assert "@qe_cp_async_wait(ptr %t, i32 1)" in body(ptx("cp.async.wait_group 1;", ""))
     by_number = ptx("cp.async.wait_group $0;", "n,~{memory}", arguments="i32")
     assert "@qe_cp_async_wait(ptr %t, i32 %a0)" in body(by_number)
+
+
+def test_fragments_are_eight_words_each() -> None:
+    load = "wmma.m8n32k16.load.b.col.stride.f16.p0"
+    pairs = "{ " + ", ".join(["<2 x half>"] * 8) + " }"
+    text = body(ptx(load, "", pairs, "ptr i32"))
+    assert "call void @qe_wmma_load_b(ptr %t, ptr %a0, i32 %a1, ptr %r, i32 %site)" in text
+    assert text.count("load <2 x half>, ptr %o") == 8
+    sums = "{ " + ", ".join(["float"] * 8) + " }"
+    factors = ("<2 x half>",) * 16 + ("float",) * 8
+    product = Ptx(
+        text="wmma.m8n32k16.mma.row.col.f32.f32", constraints="", returns=sums,
+        results=("float",) * 8, arguments=factors,
+    )  # fmt: skip
+    text = body(product)
+    assert "store <2 x half> %a15, ptr %p15" in text and "store float %a23, ptr %p23" in text
+    assert "%o0 = getelementptr i32, ptr %r, i64 24" in text
+    found = function(product)
+    assert found and work(found[0]) == 8 * 32 * 16 // 32
+    store = "wmma.m8n32k16.store.d.row.stride.f32.p0"
+    text = body(ptx(store, "", "void", "ptr " + "float " * 8 + "i32"))
+    assert "store float %a1, ptr %p0" in text and "store float %a8, ptr %p7" in text
+    assert "call void @qe_wmma_store(ptr %t, ptr %a0, i32 %a9, ptr %r, i32 %site)" in text
+    assert function(ptx("wmma.m16n16k16.load.b.col.stride.f16.p0", "", pairs, "ptr i32")) is None
+
+
+def test_an_intrinsic_of_fragments_is_called_without_its_attributes() -> None:
+    values = ", ".join(f"float {at}.0" for at in range(8))
+    name = "llvm.nvvm.wmma.m8n32k16.store.d.row.stride.f32.p0"
+    line = f"  tail call void @{name}(ptr writeonly %0, {values}, i32 32) #1, !srcloc !3"
+    text = retarget(kernel(line), "u", TABLE).text
+    assert re.search(
+        r"tail call void @qe_ptx_[\w.]+\(ptr %q\.t, i32 -1, ptr writeonly %0,.*i32 32\), !srcloc",
+        text,
+    )
 
 
 def test_a_call_in_which_lanes_meet_promises_nothing_about_memory() -> None:

@@ -42,9 +42,9 @@ def run_tests(args: argparse.Namespace, reporter: Reporter) -> int:
 
     args.overrides = [*args.overrides, "build.ui=false"]
     sample = _sample(args)
-    chosen = sample.selection if sample else _chosen(args)
     recipe = _recipe_for_here(args)
     gpu = _gpu(args, recipe)
+    chosen = sample.selection if sample else _chosen(args, gpu)
     lock, patches = load_lock(args), Path(args.patches) if args.patches else None
     key, home = host.platform_key(), store(args)
 
@@ -138,7 +138,7 @@ def _sample(args: argparse.Namespace) -> cases.Sample | None:
     return cases.sample() if args.sample else None
 
 
-def _chosen(args: argparse.Namespace) -> cases.Selection | None:
+def _chosen(args: argparse.Namespace, gpu: gpus.Gpu) -> cases.Selection | None:
     """Return the cases to run, or nothing where options of test-backend-ops choose them."""
     if args.cases:
         path = Path(args.cases)
@@ -146,7 +146,7 @@ def _chosen(args: argparse.Namespace) -> cases.Selection | None:
             return cases.parse(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"the cases cannot be read: {error}", where=str(path)) from error
-    return None if args.ops or args.params else cases.selection()
+    return None if args.ops or args.params else cases.selection(gpu.arch)
 
 
 def _run(

@@ -62,7 +62,7 @@ def _add_emulated(emulated: argparse._ArgumentGroup) -> None:
     emulated.add_argument(
         "--cases",
         metavar="FILE",
-        help="the cases of this file instead of the committed selection (emulated-cases.txt)",
+        help="the cases of this file instead of the GPU's (emulated-cases-61.txt …)",
     )
     emulated.add_argument(
         "--sample",

@@ -1,8 +1,9 @@
 """The selection of test-backend-ops cases that the emulated GPU runs, and what it cannot reach.
 
-``emulated-cases.txt`` holds one case a line. Some are upstream's own, by the name that the program
-prints: ``NORM(type=f32,ne=[64,5,4,3],…)``. The others, for kernels that no case of upstream's
-reaches at a size that a CPU finishes, are result, operation, numbers and sources::
+``emulated-cases-61.txt`` holds one case a line for GPUs of compute capability 6.1, another file
+those for 8.0. Some are upstream's own, by the name that the program prints:
+``NORM(type=f32,ne=[64,5,4,3],…)``. The others, for kernels that no case of upstream's reaches at a
+size that a CPU finishes, are result, operation, numbers and sources::
 
     f32[16,9] = MUL_MAT q4_0[256,16] f32[256,9]
 
@@ -21,7 +22,10 @@ from typing import Final
 from qbuild import resources
 from qbuild.errors import ToolchainError, UsageError
 
-FILE: Final = "emulated-cases.txt"
+FILE: Final = "emulated-cases-{}.txt"
+CHOSEN_FOR: Final = ("61", "80")
+"""The architectures that a selection was made for, the first for all others."""
+
 UNREACHED: Final = "emulated-unreached.toml"
 SAMPLE: Final = "emulated-sample.toml"
 
@@ -143,10 +147,15 @@ def parse(text: str, where: str) -> Selection:
     return Selection(named=tuple(named), own=tuple(own))
 
 
-def selection() -> Selection:
-    """Return the committed selection."""
-    path = resources.data_dir() / FILE
-    return parse(path.read_text(encoding="utf-8"), FILE)
+def file_of(arch: str) -> str:
+    """Return the name of the file with the selection for an architecture, e.g. ``80``."""
+    return FILE.format(arch if arch in CHOSEN_FOR else CHOSEN_FOR[0])
+
+
+def selection(arch: str) -> Selection:
+    """Return the committed selection for GPUs of an architecture, e.g. ``61``."""
+    name = file_of(arch)
+    return parse((resources.data_dir() / name).read_text(encoding="utf-8"), name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +180,7 @@ class Sample:
 def sample() -> Sample:
     """Return CI's sample."""
     table = resources.read_table(SAMPLE)
-    every, operations = selection(), frozenset(table["operations"])
+    every, operations = selection(CHOSEN_FOR[0]), frozenset(table["operations"])
     named = tuple(name for name in every.named if name.partition("(")[0] in operations)
     own = tuple(case for case in every.own if case.op in operations)
     chosen = Selection(named=named, own=own)

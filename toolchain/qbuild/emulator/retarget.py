@@ -42,10 +42,12 @@ _ASM = re.compile(
     r"\"([^\"]*)\"\(([^\n]*?)\)( #\d+)?(?=,|$|\n)"
 )
 _NVVM_CALL = re.compile(r"@llvm\.nvvm\.([\w.]+)\(")
+_GROUP = re.compile(r" #\d+")
 _SPACES = re.compile(r" ?addrspace\([1345]\)")
 _CAST = re.compile(rf"addrspacecast \(ptr ({_NAME}) to ptr\)")
 _CONSTANT = re.compile(
-    r"(getelementptr|ptrtoint|inttoptr|bitcast|addrspacecast|add|sub|trunc)((?: \w+)*) "
+    r"(getelementptr|ptrtoint|inttoptr|bitcast|addrspacecast|add|sub|trunc)"
+    r"((?: (?:inbounds|nuw|nsw|nusw))*) "
     r"\(((?:\"[^\"]*\"|[^()\"])*%q\.[sc]\d+(?:\"[^\"]*\"|[^()\"])*)\)"
 )
 _LINKAGE = re.compile(
@@ -284,6 +286,13 @@ def _matrix(lead: str, text: str, constraints: str, arguments: str, made: _Unit)
 
     The call has no attributes: lanes meet in it, so it must stay where it is, and clang takes a
     product for something that depends on its operands only.
+
+    Args:
+        lead: What stands between ``call`` and the callee.
+        text: The text, or an intrinsic's name behind ``llvm.nvvm.``.
+        constraints: Of inline assembly; else "".
+        arguments: Of the call.
+        made: The unit.
     """
     returns = _plain_type(lead)
     results = [] if returns == "void" else split_top(returns.strip("{ }"))
@@ -309,20 +318,25 @@ def _intrinsics(body: str, made: _Unit) -> str:
     pieces: list[str] = []
     end = 0
     for match in _NVVM_CALL.finditer(body):
+        start = body.rindex("call ", end, match.start())
+        stop = _closing(body, match.end())
+        pieces.append(body[end:start])
+        lead, arguments = body[start + 5 : match.start()], body[match.end() : stop]
+        end = stop + 1
         meaning = made.table.intrinsics.get(match[1])
-        if meaning is None:
+        if meaning is not None:
+            pieces.append(_call(lead, meaning, arguments, made))
+        elif call := _matrix(lead, match[1], "", arguments, made):
+            pieces.append(call)
+            attribute = _GROUP.match(body, end)
+            end = attribute.end() if attribute else end
+        else:
             raise ToolchainError(
                 f"kernel {made.kernel} uses an intrinsic that the emulator does not know: "
                 f"llvm.nvvm.{match[1]}",
                 where=f"unit {made.name}",
                 fix="add it to toolchain/data/emulator.toml and toolchain/emulator/intrinsics.c",
             )
-        start = body.rindex("call ", end, match.start())
-        stop = _closing(body, match.end())
-        pieces.append(body[end:start])
-        lead = body[start + 5 : match.start()]
-        pieces.append(_call(lead, meaning, body[match.end() : stop], made))
-        end = stop + 1
     pieces.append(body[end:])
     text = "".join(pieces)
     for name, meaning in _REPLACED.items():
@@ -422,6 +436,8 @@ def _hoist(body: str, made: _Unit) -> tuple[str, str, set[str]]:
         word, flags, inside = match.groups()
         if word == "addrspacecast":
             return inside.removeprefix("ptr ").removesuffix(" to ptr")
+        if word in ("add", "sub"):  # an instruction names the type once
+            inside = re.sub(r", i\d+ ", ", ", inside)
         text = f"{word}{flags} {inside}"
         if text not in constants:
             constants[text] = f"%q.c{len(constants)}"

@@ -1,16 +1,19 @@
-"""Calls for PTX of tensor cores: ``mma.sync``, ``ldmatrix``, ``movmatrix``, ``cp.async``.
+"""Calls for PTX of tensor cores: ``mma.sync``, ``wmma``, ``ldmatrix``, ``movmatrix``, ``cp.async``.
 
 These texts differ in shapes, types and in the order of their operands, and many registers go in
 and out. So each text becomes a small function in LLVM assembly, which puts the registers in memory
 in the order that ``toolchain/emulator/tensor.c`` reads them. Source: PTX ISA manual, "Warp Level
 Matrix Instructions" and "Data Movement and Conversion Instructions: Asynchronous copy".
+
+``wmma`` comes as intrinsics of LLVM. Which lane holds which element of its fragments is left open:
+a kernel can only load, multiply and store them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +49,10 @@ _COMMIT = "cp.async.commit_group;"
 _WAIT = re.compile(r"cp\.async\.wait_group (\$?\d+);")
 _WAIT_ALL = "cp.async.wait_all;"
 
+_WMMA_LOAD = re.compile(r"wmma\.m8n32k16\.load\.(a\.row|b\.col)\.stride\.f16\.p0")
+_WMMA_MMA = "wmma.m8n32k16.mma.row.col.f32.f32"
+_WMMA_STORE = "wmma.m8n32k16.store.d.row.stride.f32.p0"
+
 UNCHECKED: Final = -1
 
 PREFIX: Final = "qe_ptx_"
@@ -55,6 +62,10 @@ DECLARED: Final = """\
 declare void @qe_mma(ptr, i32, i32, i32, i32, ptr)
 declare void @qe_ldmatrix(ptr, i32, i32, ptr, ptr, i32)
 declare i32 @qe_movmatrix(ptr, i32)
+declare void @qe_wmma_load_a(ptr, ptr, i32, ptr, i32)
+declare void @qe_wmma_load_b(ptr, ptr, i32, ptr, i32)
+declare void @qe_wmma_mma(ptr, ptr)
+declare void @qe_wmma_store(ptr, ptr, i32, ptr, i32)
 declare void @qe_cp_async(ptr, ptr, ptr, i32, i32, i32)
 declare void @qe_cp_async_commit(ptr)
 declare void @qe_cp_async_wait(ptr, i32)
@@ -65,11 +76,11 @@ declare ptr @qe_shared_pointer(ptr, i32)
 
 @dataclass(frozen=True, kw_only=True)
 class Ptx:
-    """One inline PTX text and its operands, as LLVM assembly calls it.
+    """One inline PTX text, or an intrinsic, and its operands, as LLVM assembly calls it.
 
     Args:
-        text: With ``$0``, ``$1`` … for operands, blanks collapsed.
-        constraints: Of the call: ``=r,=r,r,l,0``.
+        text: With ``$0``, ``$1`` … for operands, blanks collapsed; or what follows ``llvm.nvvm.``.
+        constraints: Of the call: ``=r,=r,r,l,0``; an intrinsic has none.
         returns: Type of the result, e.g. ``{ i32, i32 }`` or ``void``.
         results: Types of its parts.
         arguments: Types of the arguments.
@@ -130,6 +141,8 @@ def work(name: str) -> int:
         Multiply-adds of 16 bits that take as long: those of 8 bits go twice as fast, those of tf32
         half as fast (A100's data sheet: 312, 624 and 156 TFLOPS or TOPS). 0: it is no product.
     """
+    if _WMMA_MMA in name:
+        return 8 * 32 * 16 // 32
     match = _SHAPE.search(name)
     if match is None:
         return 0
@@ -165,6 +178,22 @@ def _body(ptx: Ptx, text: str) -> list[str] | None:
     if match := _WAIT.fullmatch(text):
         groups = _integer(ptx, match[1])
         return [f"  call void @qe_cp_async_wait(ptr %t, i32 {groups})", "  ret void"]
+    return _fragments(ptx)
+
+
+def _fragments(ptx: Ptx) -> list[str] | None:
+    """Return the lines for what a kernel does with the fragments of ``wmma``: eight words each."""
+    if match := _WMMA_LOAD.fullmatch(ptx.text):
+        call = f"@qe_wmma_load_{match[1][0]}(ptr %t, ptr %a0, i32 %a1, ptr %r, i32 %site)"
+        lines = ["  %r = alloca [8 x i32]", f"  call void {call}"]
+        return [*lines, *_results(ptx, range(8), 0)]
+    if ptx.text == _WMMA_MMA:
+        lines = ["  %r = alloca [32 x i32]", *_stored(ptx, range(24))]
+        return [*lines, "  call void @qe_wmma_mma(ptr %t, ptr %r)", *_results(ptx, range(8), 24)]
+    if ptx.text == _WMMA_STORE:
+        call = "@qe_wmma_store(ptr %t, ptr %a0, i32 %a9, ptr %r, i32 %site)"
+        lines = ["  %r = alloca [8 x i32]", *_stored(ptx, range(1, 9)), f"  call void {call}"]
+        return [*lines, "  ret void"]
     return None
 
 
@@ -179,13 +208,17 @@ def _product(ptx: Ptx, match: re.Match[str]) -> list[str] | None:
         return None
     inputs = [operand for part in factors for operand in part]
     lines = [f"  %r = alloca [{len(inputs) + sums} x i32]"]
-    for at, operand in enumerate(inputs):
-        argument = ptx.argument(operand)
-        lines.append(f"  %p{at} = getelementptr i32, ptr %r, i64 {at}")
-        lines.append(f"  store {ptx.arguments[argument]} %a{argument}, ptr %p{at}")
+    lines += _stored(ptx, [ptx.argument(operand) for operand in inputs])
     call = f"i32 {m}, i32 {k}, i32 {_TYPES[a]}, i32 {_TYPES[d]}, ptr %r"
     lines.append(f"  call void @qe_mma(ptr %t, {call})")
     return [*lines, *_results(ptx, results, len(inputs))]
+
+
+def _stored(ptx: Ptx, arguments: Iterable[int]) -> Iterator[str]:
+    """Yield lines that put arguments in memory, one behind the other."""
+    for at, argument in enumerate(arguments):
+        yield f"  %p{at} = getelementptr i32, ptr %r, i64 {at}"
+        yield f"  store {ptx.arguments[argument]} %a{argument}, ptr %p{at}"
 
 
 def _results(ptx: Ptx, order: Sequence[int], first: int) -> list[str]:
