@@ -25,51 +25,31 @@ MAX_SYMBOLS = 1 << 18  # PE ordinals are 16 bit; four full tables is far beyond 
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """One DLL a PE file imports from.
+    """One DLL a PE file imports from."""
 
-    Args:
-        dll: Name as written in the table (Windows compares it without regard to case).
-        symbols: Imported names; an import by number reads ``#115``.
-        delay: Whether the DLL is loaded on first use only.
-    """
-
-    dll: str
-    symbols: tuple[str, ...]
-    delay: bool = False
+    dll: str  # name as written in the table (Windows compares it without regard to case)
+    symbols: tuple[str, ...]  # imported names; an import by number reads ``#115``
+    delay: bool = False  # whether the DLL is loaded on first use only
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """An export that another DLL implements.
+    """An export that another DLL implements."""
 
-    Args:
-        name: Exported name (``#12`` when exported by number only).
-        dll: DLL that holds it, with its ``.dll`` suffix.
-        symbol: Name (or ``#number``) over there.
-    """
-
-    name: str
-    dll: str
-    symbol: str
+    name: str  # exported name (``#12`` when exported by number only)
+    dll: str  # DLL that holds it, with its ``.dll`` suffix
+    symbol: str  # name (or ``#number``) over there
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportTable:
-    """What a PE file exports.
+    """What a PE file exports."""
 
-    Args:
-        names: Exported names, sorted as stored.
-        ordinals: Every export number, named or not.
-        symbols: Names with their addresses (forwarded ones have none).
-        addresses: Addresses of all exported entries, named or not.
-        forwards: Exports that other DLLs implement.
-    """
-
-    names: tuple[str, ...] = ()
-    ordinals: tuple[int, ...] = ()
-    symbols: tuple[Symbol, ...] = ()
-    addresses: tuple[int, ...] = ()
-    forwards: tuple[Forward, ...] = ()
+    names: tuple[str, ...] = ()  # exported names, sorted as stored
+    ordinals: tuple[int, ...] = ()  # every export number, named or not
+    symbols: tuple[Symbol, ...] = ()  # names with their addresses (forwarded ones have none)
+    addresses: tuple[int, ...] = ()  # addresses of all exported entries, named or not
+    forwards: tuple[Forward, ...] = ()  # exports that other DLLs implement
 
 
 class AddressMap:

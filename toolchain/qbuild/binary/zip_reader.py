@@ -53,34 +53,19 @@ _LOCAL: Final = struct.Struct("<4s5H3L2H")
 
 @dataclass(frozen=True, kw_only=True)
 class ZipMember:
-    """One file as the central directory describes it.
+    """One file as the central directory describes it."""
 
-    Args:
-        name: Path inside the zip.
-        size: Bytes when unpacked.
-        packed: Bytes inside the zip.
-        crc: CRC-32 of the content.
-        method: 0 stored, 8 deflate.
-        flags: General purpose flags.
-        mode: Unix mode bits, 0 when the zip says nothing about them.
-        offset: Where its local header starts.
-        made_by: System (upper byte) and version of the format.
-        dos: Date (upper half) and time as DOS counts them.
-        extra: Bytes of the central extra field.
-
-    """
-
-    name: str
-    size: int
-    packed: int
-    crc: int
-    method: int
-    flags: int
-    mode: int
-    offset: int
-    made_by: int
-    dos: int
-    extra: int
+    name: str  # path inside the zip
+    size: int  # bytes when unpacked
+    packed: int  # bytes inside the zip
+    crc: int  # CRC-32 of the content
+    method: int  # 0 stored, 8 deflate
+    flags: int  # general purpose flags
+    mode: int  # Unix mode bits, 0 when the zip says nothing about them
+    offset: int  # where its local header starts
+    made_by: int  # system (upper byte) and version of the format
+    dos: int  # date (upper half) and time as DOS counts them
+    extra: int  # bytes of the central extra field
 
     @property
     def executable(self) -> bool:

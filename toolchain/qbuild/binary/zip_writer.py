@@ -68,18 +68,11 @@ _LOCATOR64: Final = struct.Struct("<4sLQL")
 
 @dataclass(frozen=True, kw_only=True)
 class ZipEntry:
-    """One file of a zip to be written.
+    """One file of a zip to be written."""
 
-    Args:
-        name: Path inside the zip, ``/`` between its parts.
-        source: The file, or its content.
-        executable: Mode 0755 instead of 0644 when unpacked on a Unix system.
-
-    """
-
-    name: str
-    source: Path | bytes
-    executable: bool = False
+    name: str  # path inside the zip, ``/`` between its parts
+    source: Path | bytes  # the file, or its content
+    executable: bool = False  # mode 0755 instead of 0644 when unpacked on a Unix system
 
 
 @dataclass(frozen=True, kw_only=True)

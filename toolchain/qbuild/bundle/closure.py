@@ -64,19 +64,12 @@ class FileDeps:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One reason why the set would not load.
+    """One reason why the set would not load."""
 
-    Args:
-        kind: "missing", "symbol", "debug-runtime", "driver-inside", "runpath", "machine".
-        file: The file it is about.
-        needs: What it asks for, or "".
-        message: One line for people; names both.
-    """
-
-    kind: str
-    file: str
-    needs: str
-    message: str
+    kind: str  # "missing", "symbol", "debug-runtime", "driver-inside", "runpath", "machine"
+    file: str  # the file it is about
+    needs: str  # what it asks for, or ""
+    message: str  # one line for people; names both
 
     def __str__(self) -> str:
         """Return the line for people."""

@@ -33,24 +33,15 @@ _OBJECT_ID: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFile:
-    """One file of the bundle.
+    """One file of the bundle."""
 
-    Args:
-        path: Name inside the zip.
-        size: Bytes when unpacked.
-        sha256: Of the content, in hex.
-        role: What it is for.
-        needed_by: Files that load it: by import table, or at run time for a backend.
-        executable: Whether it is unpacked as a program on Unix systems.
-
-    """
-
-    path: str
-    size: int
-    sha256: str
-    role: Role
+    path: str  # name inside the zip
+    size: int  # bytes when unpacked
+    sha256: str  # of the content, in hex
+    role: Role  # what it is for
+    # files that load it: by import table, or at run time for a backend
     needed_by: tuple[str, ...] = ()
-    executable: bool = False
+    executable: bool = False  # whether it is unpacked as a program on Unix systems
 
 
 @dataclass(frozen=True, kw_only=True)

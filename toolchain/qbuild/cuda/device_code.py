@@ -29,17 +29,11 @@ WORDS: Final[dict[Coverage, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuVerdict:
-    """How one GPU runs a bundle.
+    """How one GPU runs a bundle."""
 
-    Args:
-        gpu: The GPU.
-        coverage: ``native``, ``jit`` or ``none``.
-        arch: The architecture that it runs by.
-    """
-
-    gpu: Gpu
-    coverage: Coverage
-    arch: CudaArch | None
+    gpu: Gpu  # the GPU
+    coverage: Coverage  # ``native``, ``jit`` or ``none``
+    arch: CudaArch | None  # the architecture that it runs by
 
     def __str__(self) -> str:
         words = WORDS[self.coverage]

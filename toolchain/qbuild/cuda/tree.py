@@ -142,15 +142,10 @@ def provided(target: str, *, runtime: bool, cublas: bool) -> Mapping[str, tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command that completes the tree.
+    """A command that completes the tree."""
 
-    Args:
-        argv: Program and arguments.
-        makes: The file it writes.
-    """
-
-    argv: tuple[str, ...]
-    makes: Path
+    argv: tuple[str, ...]  # program and arguments
+    makes: Path  # the file it writes
 
 
 def assemble(

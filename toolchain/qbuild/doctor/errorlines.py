@@ -50,15 +50,10 @@ _NOT: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorLine:
-    """A line that says that something failed.
+    """A line that says that something failed."""
 
-    Args:
-        number: Its number in the log, from 1.
-        text: What it says, cut where it is long.
-    """
-
-    number: int
-    text: str
+    number: int  # its number in the log, from 1
+    text: str  # what it says, cut where it is long
 
 
 def error_lines(text: str) -> tuple[ErrorLine, ...]:

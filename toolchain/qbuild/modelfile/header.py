@@ -54,18 +54,12 @@ _U64: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """A list in the header; its items stay in the file until they are asked for.
+    """A list in the header; its items stay in the file until they are asked for."""
 
-    Args:
-        kind: GGUF's number of the items' type.
-        count: How many there are.
-        offset: Where the first begins.
-        starts: Where each text's length field lies; kept for the vocabulary and short lists.
-    """
-
-    kind: int
-    count: int
-    offset: int
+    kind: int  # GGUF's number of the items' type
+    count: int  # how many there are
+    offset: int  # where the first begins
+    # where each text's length field lies; kept for the vocabulary and short lists
     starts: array[int] | None = None
 
 
@@ -90,26 +84,16 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The header of one file.
+    """The header of one file."""
 
-    Args:
-        path: The file.
-        size: Its size in bytes.
-        on_disk: How many of them the file system has really stored, where it says.
-        version: GGUF version.
-        keys: Key → number, text, or :class:`List`.
-        tensors: The tensors, in the order of the file.
-        data_offset: Where the tensors' data begins.
-        kinds: Key → GGUF's number of its type: llama.cpp takes a u32 for no i32.
-    """
-
-    path: Path
-    size: int
-    on_disk: int | None
-    version: int
-    keys: Mapping[str, Any]
-    tensors: tuple[Tensor, ...]
-    data_offset: int
+    path: Path  # the file
+    size: int  # its size in bytes
+    on_disk: int | None  # how many of them the file system has really stored, where it says
+    version: int  # GGUF version
+    keys: Mapping[str, Any]  # key → number, text, or :class:`List`
+    tensors: tuple[Tensor, ...]  # the tensors, in the order of the file
+    data_offset: int  # where the tensors' data begins
+    # key → GGUF's number of its type: llama.cpp takes a u32 for no i32
     kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -79,23 +79,14 @@ class Weight:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the loader says.
+    """What the loader says."""
 
-    Args:
-        refused: Why it stops, in its own words; "": it does not.
-        unread: Tensors of the file that it never asked for.
-        missing: The tensor that is not there, if that is why.
-        hparams: The hyperparameters as far as it came.
-        layers: What each layer was given.
-        model: The model's own tensors.
-    """
-
-    refused: str
-    unread: tuple[str, ...]
-    missing: str
-    hparams: Mapping[str, Any]
-    layers: Sequence[Mapping[str, Any]]
-    model: Mapping[str, Any]
+    refused: str  # why it stops, in its own words; "": it does not
+    unread: tuple[str, ...]  # tensors of the file that it never asked for
+    missing: str  # the tensor that is not there, if that is why
+    hparams: Mapping[str, Any]  # the hyperparameters as far as it came
+    layers: Sequence[Mapping[str, Any]]  # what each layer was given
+    model: Mapping[str, Any]  # the model's own tensors
 
 
 def load(head: Header, tensors: Sequence[Tensor], *, vocabulary: int) -> Answer | None:

@@ -65,15 +65,11 @@ class Forged(Exception):  # noqa: N818 - a verdict on an origin
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What was copied.
+    """What was copied."""
 
-    Args:
-        bytes: Size of all object files.
-        forged: Ids of loose objects whose content has another hash. Not refused yet: they may
-            have nothing to do with the commit that is wanted.
-    """
-
-    bytes: int
+    bytes: int  # size of all object files
+    # Ids of loose objects whose content has another hash. Not refused yet: they may have nothing to
+    # do with the commit that is wanted.
     forged: tuple[str, ...] = ()
 
 

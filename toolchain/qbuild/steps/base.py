@@ -31,31 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a plan is asked for: everything that a step's inputs may come from.
+    """What a plan is asked for: everything that a step's inputs may come from."""
 
-    Args:
-        recipe: The resolved recipe.
-        lock: All pins.
-        pin: The recipe's source.
-        host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
-        series: The recipe's patch series, in their order.
-        toolchain: What compiles.
-        wheels: All wheels of all steps.
-        entries: CMake cache entries that steps ask for, see :meth:`Kind.cache_entries`.
-        captured: What was found on the machine.
-        tests: Test programs to build instead of the recipe's targets.
-    """
-
-    recipe: Recipe
-    lock: Lock
-    pin: SourcePin
-    host: str
-    series: tuple[Series, ...]
-    toolchain: Toolchain
-    captured: Captured
-    wheels: tuple[WheelPin, ...] = ()
+    recipe: Recipe  # the resolved recipe
+    lock: Lock  # all pins
+    pin: SourcePin  # the recipe's source
+    host: str  # the build machine as the lockfile names it, e.g. ``linux-x86_64``
+    series: tuple[Series, ...]  # the recipe's patch series, in their order
+    toolchain: Toolchain  # what compiles
+    captured: Captured  # what was found on the machine
+    wheels: tuple[WheelPin, ...] = ()  # all wheels of all steps
+    # CMake cache entries that steps ask for, see :meth:`Kind.cache_entries`
     entries: Mapping[str, CmakeValue] = field(default_factory=dict)
-    tests: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()  # test programs to build instead of the recipe's targets
 
     @property
     def version(self) -> str:

@@ -60,17 +60,11 @@ TEST_OBJECT: Final = "tests/CMakeFiles/test-backend-ops.dir/test-backend-ops.cpp
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """One compiled unit of ggml-cuda.
+    """One compiled unit of ggml-cuda."""
 
-    Args:
-        name: Its file's, without suffix.
-        command: How its device IR is made, but for the output.
-        sources: The files that it names, for the key.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    sources: tuple[Path, ...]
+    name: str  # its file's, without suffix
+    command: tuple[str, ...]  # how its device IR is made, but for the output
+    sources: tuple[Path, ...]  # the files that it names, for the key
 
 
 def _step(kind: str, inputs: Mapping[str, Any], label: str) -> Step:

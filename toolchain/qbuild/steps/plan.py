@@ -25,14 +25,10 @@ from qbuild.toolchains.base import Context, Toolchain
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A resolved recipe with all its steps.
+    """A resolved recipe with all its steps."""
 
-    Args:
-        request: What was asked for.
-        steps: In the order they run; ``verify`` follows and is keyed by the zip's bytes.
-    """
-
-    request: Request
+    request: Request  # what was asked for
+    # in the order they run; ``verify`` follows and is keyed by the zip's bytes
     steps: tuple[Step, ...]
 
     def find(self, kind: str) -> Step | None:

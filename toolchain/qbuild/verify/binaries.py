@@ -39,17 +39,11 @@ _FATBIN_SECTION: Final = ".nv_fatb"  # PE cuts section names to eight characters
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """The PE and ELF files of a bundle.
+    """The PE and ELF files of a bundle."""
 
-    Args:
-        pe: Name in the zip → image.
-        elf: Name in the zip → image.
-        problems: One line per file that cannot be read.
-    """
-
-    pe: Mapping[str, PeImage]
-    elf: Mapping[str, ElfImage]
-    problems: tuple[str, ...]
+    pe: Mapping[str, PeImage]  # name in the zip → image
+    elf: Mapping[str, ElfImage]  # name in the zip → image
+    problems: tuple[str, ...]  # one line per file that cannot be read
 
     @property
     def every(self) -> dict[str, PeImage | ElfImage]:

@@ -41,23 +41,14 @@ _WEB_UI: Final = "application/manifest+json"
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """An unpacked zip with its claims and its binaries.
+    """An unpacked zip with its claims and its binaries."""
 
-    Args:
-        name: File name of the zip.
-        unpacked: Its files.
-        manifest: Its claims, when it has any that can be read.
-        manifest_problem: Why not, when it has a manifest that cannot be read.
-        images: Its binaries.
-        provenance: Its provenance statement, when it can be read.
-    """
-
-    name: str
-    unpacked: Unpacked
-    manifest: Manifest | None
-    manifest_problem: str
-    images: Images
-    provenance: Mapping[str, Any] | None
+    name: str  # file name of the zip
+    unpacked: Unpacked  # its files
+    manifest: Manifest | None  # its claims, when it has any that can be read
+    manifest_problem: str  # why not, when it has a manifest that cannot be read
+    images: Images  # its binaries
+    provenance: Mapping[str, Any] | None  # its provenance statement, when it can be read
 
     @property
     def target_os(self) -> str:

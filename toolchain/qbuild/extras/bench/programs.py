@@ -26,19 +26,13 @@ _LOOK = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What a zip's programs need to run here.
+    """What a zip's programs need to run here."""
 
-    Args:
-        root: Folder with the zip's files.
-        suffix: ``.exe`` or "".
-        prefix: What comes before a program on the command line: nothing, or Wine.
-        env: The whole environment.
-    """
-
-    root: Path
-    suffix: str
+    root: Path  # folder with the zip's files
+    suffix: str  # ``.exe`` or ""
+    # what comes before a program on the command line: nothing, or Wine
     prefix: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)  # the whole environment
 
     def command(self, name: str, words: Sequence[str]) -> list[str]:
         """Return a program's command line.

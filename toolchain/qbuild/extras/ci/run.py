@@ -104,21 +104,13 @@ class _StepError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A job on this machine.
+    """A job on this machine."""
 
-    Args:
-        instance: What to run.
-        root: The checkout whose HEAD is cloned.
-        work: Empty folder for the clone and the virtual environment.
-        artifacts: Folder in which jobs find what others handed over.
-        say: Called with each line for people.
-    """
-
-    instance: Instance
-    root: Path
-    work: Path
-    artifacts: Path
-    say: Callable[[str], None]
+    instance: Instance  # what to run
+    root: Path  # the checkout whose HEAD is cloned
+    work: Path  # empty folder for the clone and the virtual environment
+    artifacts: Path  # folder in which jobs find what others handed over
+    say: Callable[[str], None]  # called with each line for people
 
     def steps(self) -> None:
         """Do the job's steps; after one that failed only those that always run.

@@ -33,21 +33,13 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What was measured.
+    """What was measured."""
 
-    Args:
-        note: Why there is nothing, or what has to be said about it.
-        model: File name of the model.
-        alone: llama-bench: (what, tokens per second).
-        loads: The server, load by load.
-        busy: Whether the machine did something else meanwhile.
-    """
-
-    note: str = ""
-    model: str = ""
-    alone: tuple[tuple[str, float], ...] = ()
-    loads: tuple[Load, ...] = ()
-    busy: bool = False
+    note: str = ""  # why there is nothing, or what has to be said about it
+    model: str = ""  # file name of the model
+    alone: tuple[tuple[str, float], ...] = ()  # llama-bench: (what, tokens per second)
+    loads: tuple[Load, ...] = ()  # the server, load by load
+    busy: bool = False  # whether the machine did something else meanwhile
 
     @property
     def highest(self) -> float:
