@@ -79,8 +79,7 @@ class Entry:
     path: Path
     inputs: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
-    facts: Mapping[str, Any]
-    """What the step found out besides files, e.g. the patched tree id."""
+    facts: Mapping[str, Any]  # what the step found out besides files, e.g. the patched tree id
 
     @property
     def size(self) -> int:

@@ -79,10 +79,8 @@ class Found:
 
     component: Component
     version: str
-    texts: tuple[tuple[str, bytes], ...]
-    """(file name below ``licenses/``, content)"""
-    parts: tuple[tuple[str, str], ...] = ()
-    """npm packages that it is made of: (name, version)"""
+    texts: tuple[tuple[str, bytes], ...]  # (file name below ``licenses/``, content)
+    parts: tuple[tuple[str, str], ...] = ()  # npm packages that it is made of: (name, version)
 
 
 def load_table(path: Path | None = None) -> tuple[Component, ...]:

@@ -33,10 +33,8 @@ class HunkReport:
     state: HunkState
     offset: int = 0
     reason: str = ""
-    missing: str = ""
-    """First line the hunk expects that the file does not have."""
-    upstream: str = ""
-    """The upstream commit that touched it, for the drift canary."""
+    missing: str = ""  # first line the hunk expects that the file does not have
+    upstream: str = ""  # the upstream commit that touched it, for the drift canary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,10 +60,8 @@ class Step:
     label: str
     key: str
     inputs: Mapping[str, Any]
-    configures: bool = False
-    """Whether configure takes something from it."""
-    bundled: bool = False
-    """Whether the bundle takes files of it."""
+    configures: bool = False  # whether configure takes something from it
+    bundled: bool = False  # whether the bundle takes files of it
 
     @property
     def short(self) -> str:
@@ -83,11 +81,9 @@ Before = Mapping[str, Step]
 class Kind(ABC):
     """One kind of step."""
 
-    kind: ClassVar[str]
-    """Name of its folder in the store."""
+    kind: ClassVar[str]  # name of its folder in the store
 
-    label: ClassVar[str] = ""
-    """What people call it; the kind, unless said."""
+    label: ClassVar[str] = ""  # what people call it; the kind, unless said
 
     fetched: ClassVar[bool] = False
     """Whether making it again takes the network: `qbuild cache prune` then keeps it."""
@@ -147,8 +143,7 @@ class Kind(ABC):
         """Return CMake cache entries that name files of the result."""
         return {}
 
-    bundled: ClassVar[bool] = False
-    """Whether the bundle takes files of it."""
+    bundled: ClassVar[bool] = False  # whether the bundle takes files of it
 
     def in_bundle(self, entry: Entry) -> Path:
         """Return the folder where licences are looked for under this kind's name.

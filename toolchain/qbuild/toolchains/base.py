@@ -29,22 +29,17 @@ CUDA_TREE: Final = "cuda-tree"
 class Prepared:
     """A toolchain ready to be used by CMake in one build tree."""
 
-    toolchain_file: str
-    """Text of the CMake toolchain file."""
-    cache: Mapping[str, bool | int | str]
-    """CMake cache entries beyond the recipe's."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of configure and compile."""
-    generator: tuple[str, ...] = ("-G", "Ninja")
-    """CMake's arguments that choose the build system."""
+    toolchain_file: str  # text of the CMake toolchain file
+    cache: Mapping[str, bool | int | str]  # CMake cache entries beyond the recipe's
+    env: Mapping[str, str] = field(default_factory=dict)  # environment of configure and compile
+    generator: tuple[str, ...] = ("-G", "Ninja")  # CMake's arguments that choose the build system
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """What a toolchain puts into a work folder; pure, so that a script can show it."""
 
-    wrappers: Mapping[str, Sequence[str]]
-    """Name below ``tools/`` → command that it runs."""
+    wrappers: Mapping[str, Sequence[str]]  # name below ``tools/`` → command that it runs
     toolchain_file: str
     env: Mapping[str, str] = field(default_factory=dict)
     cache: Mapping[str, bool | int | str] = field(default_factory=dict)
