@@ -136,10 +136,6 @@ class Store:
 
         Without ``thorough`` a file whose size and modification time are those recorded when it
         was written counts as unchanged, as in git's index. Any other file is hashed.
-
-        Args:
-            entry: The entry.
-            thorough: Hash every file.
         """
         if not entry.files and not entry.inputs:
             return f"{_ENTRY} cannot be read"

@@ -73,9 +73,6 @@ class ElfImage:
 def read_elf(source: Source) -> ElfImage:
     """Read an ELF file.
 
-    Args:
-        source: A path, or the file's bytes.
-
     Raises:
         BinaryError: It cannot be read, is no 64-bit little-endian ELF file, or is damaged.
     """

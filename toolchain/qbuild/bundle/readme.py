@@ -27,13 +27,7 @@ _OWN_TENSOR_CORES: Final = 80
 
 
 def make_readme(facts: BundleFacts, found: Sequence[Found] = ()) -> bytes:
-    """Return the README of a bundle as UTF-8, with the line ends of its target system.
-
-    Args:
-        facts: What the bundle is.
-        found: Its third-party components, for the list of licences.
-
-    """
+    """Return the README of a bundle as UTF-8, with the line ends of its target system."""
     parts = [
         _title(facts),
         _needs(facts),

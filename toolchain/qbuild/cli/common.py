@@ -337,10 +337,6 @@ def store(args: argparse.Namespace) -> Store:
 def refuse_unfit(path: Path, what: str = "the store's folder") -> None:
     """Refuse a folder of a store that this system's programs cannot work below.
 
-    Args:
-        path: The folder.
-        what: What it is.
-
     Raises:
         StoreError: Its name is too long, or has letters that compilers mind.
     """

@@ -73,11 +73,6 @@ def held_archs(report: FatReport) -> tuple[CudaArch, ...]:
 def check_archs(report: FatReport, archs: Sequence[CudaArch], *, where: str) -> None:
     """Check that a file holds exactly the cubins and PTX that the recipe names.
 
-    Args:
-        report: What was read from the file.
-        archs: The recipe's architectures.
-        where: The file, for messages.
-
     Raises:
         VerifyError: Something is missing, superfluous, or not in every compiled unit.
     """

@@ -67,11 +67,6 @@ def planned(
 def check_driver(version: str, *, target: str, driver: str | None) -> None:
     """Check a promised driver against CUDA itself, where no cuBLAS is chosen by it.
 
-    Args:
-        version: CUDA version of the runtime.
-        target: ``linux`` or ``windows``.
-        driver: Lowest driver that the recipe promises.
-
     Raises:
         ToolchainError: It is too old for this CUDA.
     """
@@ -154,15 +149,7 @@ def lacks(
     driver: str,
     target: str,
 ) -> str | None:
-    """Return the first reason why a candidate will not do, or ``None``.
-
-    Args:
-        candidate: The libraries of one version.
-        symbols: Names that the program imports from them.
-        archs: The recipe's architectures.
-        driver: Lowest driver that the recipe promises.
-        target: ``linux`` or ``windows``.
-    """
+    """Return the first reason why a candidate will not do, or ``None``."""
     have = frozenset().union(*(each.exports for each in candidate.libraries))
     absent = sorted(set(symbols) - have)
     if absent:

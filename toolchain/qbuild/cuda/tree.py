@@ -106,13 +106,7 @@ def linked(target: str, *, cublas: bool) -> tuple[str, ...]:
 
 
 def files(*, host: str, target: str, cublas: bool = True) -> tuple[tuple[str, str, str], ...]:
-    """Return (project, file in its wheel, folder of the tree) of every single file.
-
-    Args:
-        host: ``linux`` or ``windows``: where clang and ptxas run.
-        target: ``linux`` or ``windows``: what is built for.
-        cublas: Whether ggml-cuda links cuBLAS.
-    """
+    """Return (project, file in its wheel, folder of the tree) of every single file."""
     exe = ".exe" if host == "windows" else ""
     libraries = (
         ((RUNTIME, "nvidia/cuda_runtime/lib/x64/cudart.lib"),)
@@ -128,13 +122,7 @@ def files(*, host: str, target: str, cublas: bool = True) -> tuple[tuple[str, st
 
 
 def provided(target: str, *, runtime: bool, cublas: bool) -> Mapping[str, tuple[str, str]]:
-    """Return the libraries that a bundle may take from wheels: name → (project, file).
-
-    Args:
-        target: ``linux`` or ``windows``.
-        runtime: Whether the runtime is bundled.
-        cublas: Whether cuBLAS is.
-    """
+    """Return the libraries that a bundle may take from wheels: name → (project, file)."""
     inside = {RUNTIME: runtime, CUBLAS: cublas}
     files = RUNTIME_FILES[target]
     return {Path(file).name: (project, file) for project, file in files if inside[project]}

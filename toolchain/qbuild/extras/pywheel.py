@@ -82,10 +82,6 @@ class Described:
 def describe(manifest: Mapping[str, Any], sbom: Mapping[str, Any]) -> Described:
     """Return what a wheel of this bundle is called and holds.
 
-    Args:
-        manifest: The zip's ``manifest.json``.
-        sbom: The zip's ``sbom.cdx.json``.
-
     Raises:
         BundleError: The bundle holds no program, or is for a machine wheels have no tag for.
     """

@@ -45,14 +45,7 @@ class Placement:
 
 
 def place(shape: Shape, weights: Weights, context: Context, budget: Budget) -> Placement:
-    """Return the placement that puts most on the GPU.
-
-    Args:
-        shape: The model's dimensions.
-        weights: Its weights.
-        context: How it is run.
-        budget: What it may take.
-    """
+    """Return the placement that puts most on the GPU."""
     return _Placer(shape=shape, weights=weights, context=context, budget=budget).best()
 
 

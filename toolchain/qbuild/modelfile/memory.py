@@ -50,13 +50,7 @@ def _pad(tokens: int) -> int:
 
 
 def layer_bytes(layer: Layer, shape: Shape, context: Context) -> int:
-    """Return what one layer keeps for a context.
-
-    Args:
-        layer: One of the shape's.
-        shape: The model's dimensions.
-        context: How it is run.
-    """
+    """Return what one layer keeps for a context."""
     cells = context.per_slot
     if layer.window:
         cells = _pad(min(cells, shape.window + UBATCH))
@@ -98,12 +92,7 @@ class Weights:
 
 
 def weigh(tensors: Iterable[Tensor], shape: Shape) -> Weights:
-    """Return where the weights belong.
-
-    Args:
-        tensors: All tensors of the model.
-        shape: Its dimensions.
-    """
+    """Return where the weights belong."""
     trunk = len(shape.layers)
     layers, experts = [0] * trunk, [0] * trunk
     entry = output = drafts = tied = 0

@@ -65,10 +65,6 @@ OWNED_OPTIONS = {
 def check(recipe: Recipe, path: Path) -> None:
     """Check a recipe.
 
-    Args:
-        recipe: The resolved recipe.
-        path: The file that it came from.
-
     Raises:
         KeyProblem: It asks for something impossible.
     """

@@ -58,10 +58,6 @@ class Form:
     def parse(self, text: str, label: str) -> dict[str, Any]:
         """Return the table of a text.
 
-        Args:
-            text: The text.
-            label: The file's name for messages.
-
         Raises:
             QbuildError: It is no TOML; the line is named.
         """

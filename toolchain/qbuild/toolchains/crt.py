@@ -109,10 +109,6 @@ def library_problems(found: CoffFile, runtime: Runtime) -> tuple[Problem, ...]:
 
     A library that says nothing (C code made with ``/Zl``, assembly) fits every runtime, and an
     import library brings no code: the runtime of its DLL is the DLL's own affair.
-
-    Args:
-        found: What was read from it.
-        runtime: The recipe's runtime.
     """
     ours = FLAGS[runtime]
     demands = [demand_of(item) for item in found.objects]

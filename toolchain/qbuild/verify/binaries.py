@@ -249,12 +249,7 @@ def glibc_needed(images: Images) -> dict[str, tuple[int, int]]:
 
 
 def glibc_problems(needs: Mapping[str, tuple[int, int]], promised: str) -> Iterator[str]:
-    """Yield files that need a newer glibc than promised.
-
-    Args:
-        needs: From :func:`glibc_needed`.
-        promised: Version, e.g. ``2.28``.
-    """
+    """Yield files that need a newer glibc than promised."""
     floor = tuple(int(part) for part in re.findall(r"\d+", promised)[:2])
     for name, (major, minor) in needs.items():
         if (major, minor) > floor:

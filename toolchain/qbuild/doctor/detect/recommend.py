@@ -108,12 +108,7 @@ _LEAST = ("x86-64", "x86-64-v2")
 
 
 def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
-    """Return the recipe that fits a machine.
-
-    Args:
-        facts: What is known about it.
-        available: Names of the recipes that exist.
-    """
+    """Return the recipe that fits a machine."""
     notes = _Notes()
     target = "windows" if facts.os == "windows" else "linux"
     level = level_of(facts.cpu) if facts.cpu else None

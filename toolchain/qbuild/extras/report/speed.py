@@ -53,12 +53,7 @@ class Speed:
 
 
 def speed_beside(path: Path, sha256: str) -> Speed | None:
-    """Return what was measured of a zip; ``None`` when there is no record beside it.
-
-    Args:
-        path: The zip.
-        sha256: Of its bytes.
-    """
+    """Return what was measured of a zip; ``None`` when there is no record beside it."""
     beside = path.with_name(f"{path.name}.bench.json")
     try:
         if not beside.is_file():
