@@ -104,7 +104,6 @@ class ZipView:
 
         Raises:
             ArchiveError: There is no such file.
-
         """
         try:
             return self._members[name]
@@ -118,7 +117,6 @@ class ZipView:
 
         Raises:
             ArchiveError: There is no such file, or its data is damaged or longer than declared.
-
         """
         member = self.member(name)
         crc = done = 0
@@ -172,7 +170,6 @@ class ZipView:
 
         Raises:
             ArchiveError: The folder is not empty, a file cannot be written, or as in `chunks`.
-
         """
         written: list[Path] = []
         try:
@@ -256,7 +253,6 @@ def open_zip(path: Path, *, portable: bool = True, max_bytes: int = MAX_BYTES) -
         ArchiveError: It cannot be read, is no zip, is damaged, encrypted or compressed in a way
             qbuild does not read, holds links or devices, has an unsafe, duplicate or colliding
             name, overlapping members, or unpacks to too much. The member is named.
-
     """
     try:
         stream = path.open("rb")

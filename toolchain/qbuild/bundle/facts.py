@@ -162,7 +162,6 @@ def canonical_json(data: Any) -> bytes:
     Raises:
         TypeError: The data holds something JSON cannot say.
         ValueError: It holds NaN or infinity.
-
     """
     text = json.dumps(data, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()

@@ -118,7 +118,6 @@ def make_bundle(
             would hold the name of a folder of this machine.
         BinaryError: A staged binary is damaged.
         ArchiveError: The zip cannot be written.
-
     """
     binaries = _select(stage, facts, provided or {})
     inputs = {name: path for name, path in toolchain_licences.items() if path.is_dir()}
@@ -335,7 +334,6 @@ def _libraries(stage: Path, facts: BundleFacts) -> dict[str, _Binary]:
 
     Raises:
         BundleError: Two different files answer to one name.
-
     """
     windows = facts.windows
     loads_backends = _option(facts, "GGML_BACKEND_DL")

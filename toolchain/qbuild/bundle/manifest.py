@@ -164,7 +164,6 @@ def load_manifest(data: bytes) -> Manifest:
     Raises:
         VerifyError: It is no JSON, of another schema version, or a key is missing, of the wrong
             type or out of range; the key is named.
-
     """
     try:
         raw = bounds.load_json(data.decode())
@@ -223,7 +222,6 @@ def read_manifest(view: ZipView) -> Manifest:
     Raises:
         VerifyError: There is none, or it is malformed.
         ArchiveError: Its data in the zip is damaged.
-
     """
     if FILE_NAME not in view.names:
         raise VerifyError(
@@ -239,7 +237,6 @@ def compare(manifest: Manifest, view: ZipView) -> tuple[str, ...]:
 
     Raises:
         ArchiveError: A member's data is damaged.
-
     """
     problems = []
     listed = {entry.path: entry for entry in manifest.files}

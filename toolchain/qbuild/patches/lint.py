@@ -195,7 +195,6 @@ def refuse(findings: Sequence[Finding]) -> None:
 
     Raises:
         PatchError: There is at least one; all are listed.
-
     """
     errors = [f for f in findings if f.severity == "error"]
     if not errors:

@@ -78,7 +78,6 @@ def fit(mail: Mail, read: Read) -> Fit:
     Args:
         mail: The patch.
         read: Path → content, ``None`` where there is no such file.
-
     """
     reports: list[FileReport] = []
     after: dict[str, bytes | None] = {}
@@ -266,7 +265,6 @@ def most_similar(
         path: The path that is gone: the same base name wins a tie.
         lines: What the gone file is known to have held.
         candidates: Path and content of files of the same kind.
-
     """
     wanted = {line.strip() for line in lines if len(line.strip()) > 3}
     if not wanted:

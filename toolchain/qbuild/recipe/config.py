@@ -95,7 +95,6 @@ def source_origins(given: Sequence[str]) -> tuple[str, ...]:
 
     Raises:
         UsageError: See :func:`load_config`; or an origin is empty, or no URL.
-
     """
     if any(not origin.strip() for origin in given):
         raise UsageError("--origin is empty", fix="name a path or a URL, or leave it out")

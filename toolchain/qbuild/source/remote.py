@@ -166,7 +166,6 @@ def tree_of(url: str, commit: str, scratch: Path) -> str:
 
     Raises:
         Unusable: The URL cannot be reached or does not give the commit.
-
     """
     _reach(url)
     init_bare(scratch)
