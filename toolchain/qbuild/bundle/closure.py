@@ -146,7 +146,7 @@ def resolve(
     superfluous = tuple(
         name
         for name, image in sorted(files.items())
-        if _is_library(image) and not users[name] - {name} and name not in loaded
+        if is_library(image) and not users[name] - {name} and name not in loaded
     )
     return Closure(
         files={
@@ -163,7 +163,8 @@ def _fold(name: str, windows: bool) -> str:
     return name.lower() if windows else name
 
 
-def _is_library(image: PeImage | ElfImage) -> bool:
+def is_library(image: PeImage | ElfImage) -> bool:
+    """Return whether it is a DLL or a shared object."""
     return image.is_dll if isinstance(image, PeImage) else image.kind == "so"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "hint"]
@@ -51,17 +51,7 @@ class Diagnosis:
 
     def as_json(self) -> dict[str, object]:
         """Return it as a machine reads it under ``--json``."""
-        return {
-            "id": self.id,
-            "severity": self.severity,
-            "found": self.found,
-            "why": self.why,
-            "mend": self.mend,
-            "recipe": self.recipe,
-            "verb": self.verb,
-            "evidence": list(self.evidence),
-            "note": self.note,
-        }
+        return {**asdict(self), "evidence": list(self.evidence)}
 
 
 def _wrapped(label: str, text: str) -> str:

@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -151,13 +151,7 @@ class Header:
             return None
         if not isinstance(value, List) or value.kind in (6, 12, _TEXT) or value.count > most:
             raise self.wrong(key, f"a list of at most {most} whole numbers")
-        code, size = _SCALARS[value.kind]
-        with self.path.open("rb") as stream:
-            stream.seek(value.offset)
-            data = stream.read(value.count * size)
-        if len(data) != value.count * size:
-            raise self.wrong(key, "all there (the file changed while it was read)")
-        return tuple(int(each) for each in struct.unpack(f"<{value.count}{code}", data))
+        return tuple(int(each) for each in self._scalars(key, value))
 
     def items(self, key: str, *, most: int) -> list[Any]:
         """Return a list's items, whatever their type.
@@ -170,6 +164,9 @@ class Header:
             raise self.wrong(key, f"a list of at most {most} items")
         if value.kind == _TEXT:
             return list(self.texts(key, range(value.count)))
+        return list(self._scalars(key, value))
+
+    def _scalars(self, key: str, value: List) -> Sequence[Any]:
         code, size = _SCALARS[value.kind]
         with self.path.open("rb") as stream:
             stream.seek(value.offset)
@@ -178,7 +175,7 @@ class Header:
             raise self.wrong(key, "all there (the file changed while it was read)")
         if code == "?":  # any byte but 0 is true
             return [each != 0 for each in data]
-        return list(struct.unpack(f"<{value.count}{code}", data))
+        return struct.unpack(f"<{value.count}{code}", data)
 
     def raw_texts(self, key: str) -> list[bytes]:
         """Return all texts of a list as bytes; half a second for the largest vocabularies."""

@@ -268,14 +268,7 @@ def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
     if not detail:
         # every hunk has a place of its own, yet git could not put them in
         detail = f"does not apply: {said or 'git am refused it'}"
-    return AppliedPatch(
-        series=patch.series,
-        file=patch.file,
-        subject=patch.subject,
-        status=status,
-        detail=detail,
-        files=files,
-    )
+    return report.outcome(patch, status, detail, dataclasses.replace(how, files=files))
 
 
 def _kind(path: str) -> str:
