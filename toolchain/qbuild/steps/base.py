@@ -82,7 +82,6 @@ class Kind(ABC):
     """One kind of step."""
 
     kind: ClassVar[str]  # name of its folder in the store
-
     label: ClassVar[str] = ""  # what people call it; the kind, unless said
 
     fetched: ClassVar[bool] = False
