@@ -158,11 +158,7 @@ def _mnemonic(instruction: Any) -> str:
 
 
 def scan(
-    image: PeImage | ElfImage,
-    data: Buffer,
-    *,
-    level: str,
-    isa: Sequence[str] = (),
+    image: PeImage | ElfImage, data: Buffer, *, level: str, isa: Sequence[str] = ()
 ) -> IsaReport:
     """Decode every function and report what is above the level.
 

@@ -285,10 +285,7 @@ def _elf(
 
 
 def _elf_symbols(
-    name: str,
-    image: ElfImage,
-    files: Mapping[str, PeImage | ElfImage],
-    needs: Sequence[Need],
+    name: str, image: ElfImage, files: Mapping[str, PeImage | ElfImage], needs: Sequence[Need]
 ) -> Iterable[Problem]:
     """Yield symbols that nothing the file can see offers.
 

@@ -36,10 +36,7 @@ Image: TypeAlias = "PeImage | ElfImage"
 __all__ = ["BundleFacts", "BundleResult", "ExtraFile", "make_bundle"]
 
 LICENCES: Final = "licenses"
-_BACKENDS: Final[Mapping[bool, tuple[str, ...]]] = {
-    True: ("ggml-*.dll",),
-    False: ("libggml-*.so",),
-}
+_BACKENDS: Final[Mapping[bool, tuple[str, ...]]] = {True: ("ggml-*.dll",), False: ("libggml-*.so",)}
 """What ggml looks for beside the executable (`ggml-backend-reg.cpp`), by "is Windows"."""
 
 _NOT_BACKENDS: Final = ("ggml-base.dll", "libggml-base.so")
@@ -122,10 +119,7 @@ def make_bundle(
     binaries = _select(stage, facts, provided or {})
     inputs = {name: path for name, path in toolchain_licences.items() if path.is_dir()}
     found = third_party.find(
-        facts,
-        source_tree=source_tree,
-        inputs=inputs,
-        files=[binary.name for binary in binaries],
+        facts, source_tree=source_tree, inputs=inputs, files=[binary.name for binary in binaries]
     )
     files = _Files()
     for binary in binaries:

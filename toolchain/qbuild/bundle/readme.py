@@ -194,10 +194,7 @@ def _start(facts: BundleFacts) -> str:
     model = "models\\model.gguf" if facts.windows else "models/model.gguf"
     paragraphs = [_wrap(unpack), *_scripts(facts)]
     if "llama-cli" in targets:
-        paragraphs += [
-            "Chat in the terminal:",
-            _command(facts, "llama-cli", f"-m {model}"),
-        ]
+        paragraphs += ["Chat in the terminal:", _command(facts, "llama-cli", f"-m {model}")]
     if "llama-server" in targets:
         serve = (
             "Serve a model to programs that speak the OpenAI API"
@@ -210,10 +207,7 @@ def _start(facts: BundleFacts) -> str:
             _wrap("Its address is then http://127.0.0.1:8080; Ctrl-C ends it."),
         ]
     if "llama-bench" in targets:
-        paragraphs += [
-            "Measure the speed:",
-            _command(facts, "llama-bench", f"-m {model}"),
-        ]
+        paragraphs += ["Measure the speed:", _command(facts, "llama-bench", f"-m {model}")]
     others = sorted(set(targets) - {"llama-cli", "llama-server", "llama-bench"})
     if others:
         paragraphs.append(_wrap(f"Also here: {', '.join(others)}; each explains itself: --help"))

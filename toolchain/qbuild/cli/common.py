@@ -223,8 +223,7 @@ def gpu_name(args: argparse.Namespace) -> str | None:
     archs = getattr(args, "cuda_arch", None) or []
     if card and archs:
         raise UsageError(
-            "--gpu and --cuda-arch contradict each other",
-            fix="name the GPU, or the architectures",
+            "--gpu and --cuda-arch contradict each other", fix="name the GPU, or the architectures"
         )
     if card:
         return str(card)

@@ -31,9 +31,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     _add_source(check)
     check.add_argument("--against", required=True, metavar="REF", help="pin name, ref or commit")
     check.add_argument(
-        "--strict",
-        action="store_true",
-        help="also fail when a patch moved or is upstream already",
+        "--strict", action="store_true", help="also fail when a patch moved or is upstream already"
     )
     edit = verb("edit", "make a work tree with a series as commits", _edit)
     edit.add_argument("series", metavar="SERIES")
@@ -119,11 +117,7 @@ def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Pa
 
     pin = load_lock(args).source(name)
     entry = fetch_pin(
-        pin,
-        store(args),
-        reporter,
-        origins=source_origins(args.origin),
-        offline=args.offline,
+        pin, store(args), reporter, origins=source_origins(args.origin), offline=args.offline
     )
     return entry.path / "repo.git", pin.commit
 

@@ -9,15 +9,7 @@ from typing import Final
 
 from qbuild import resources
 from qbuild.binary.fatbin import FatReport
-from qbuild.cuda.arch import (
-    Coverage,
-    CudaArch,
-    Gpu,
-    architectures,
-    coverage,
-    find_gpu,
-    parse_arch,
-)
+from qbuild.cuda.arch import Coverage, CudaArch, Gpu, architectures, coverage, find_gpu, parse_arch
 from qbuild.errors import RecipeError, VerifyError
 
 WORDS: Final[dict[Coverage, str]] = {

@@ -255,7 +255,4 @@ def path_entries(*, compiler: str, libraries: Sequence[str]) -> dict[str, bool |
                 f"CMake cannot take the path {path}",
                 fix="move qbuild's folders to a path without semicolons and quotes",
             )
-    return {
-        "GGML_CUDA_CLANG_COMPILER": compiler,
-        "GGML_CUDA_CLANG_LIBRARIES": ";".join(libraries),
-    }
+    return {"GGML_CUDA_CLANG_COMPILER": compiler, "GGML_CUDA_CLANG_LIBRARIES": ";".join(libraries)}

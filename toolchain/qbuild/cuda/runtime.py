@@ -21,11 +21,7 @@ from qbuild.errors import BundleError, ToolchainError
 
 
 def planned(
-    sizes: Mapping[str, int],
-    archs: Sequence[CudaArch],
-    *,
-    target: str,
-    driver: str | None = None,
+    sizes: Mapping[str, int], archs: Sequence[CudaArch], *, target: str, driver: str | None = None
 ) -> str:
     """Return the cuBLAS version that a plan fetches, by what the committed table says of each.
 

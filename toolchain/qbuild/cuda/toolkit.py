@@ -72,11 +72,7 @@ class Machine:
 
 
 def choose(
-    machine: Machine,
-    archs: Sequence[CudaArch],
-    *,
-    where: str | None = None,
-    cublas: bool = True,
+    machine: Machine, archs: Sequence[CudaArch], *, where: str | None = None, cublas: bool = True
 ) -> tuple[Toolkit, HostCompiler]:
     """Return the first toolkit that compiles every architecture, and the compiler it goes with.
 

@@ -52,10 +52,7 @@ _NVFATBIN_FILE: Final = {
     "linux": "nvidia/nvfatbin/lib/libnvfatbin.so.12",
     "windows": "nvidia/nvfatbin/bin/nvfatbin_120_0.dll",
 }
-_HOST_TRIPLE: Final = {
-    "linux": "x86_64-linux-gnu.2.28",
-    "windows": "x86_64-windows-gnu",
-}
+_HOST_TRIPLE: Final = {"linux": "x86_64-linux-gnu.2.28", "windows": "x86_64-windows-gnu"}
 IMPORTED: Final = ("cublas64_12", "cublasLt64_12")
 """DLLs whose wheel has no import library; ggml-cuda links the first."""
 

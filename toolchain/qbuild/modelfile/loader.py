@@ -20,14 +20,7 @@ from typing import Any, Final
 from qbuild import resources
 from qbuild.modelfile.functions import Functions
 from qbuild.modelfile.header import Header, List, Tensor
-from qbuild.modelfile.program import (
-    Node,
-    Record,
-    Ref,
-    RefusedError,
-    Scope,
-    UnsureError,
-)
+from qbuild.modelfile.program import Node, Record, Ref, RefusedError, Scope, UnsureError
 
 _SCALAR: Final = {"uint16_t": 2, "uint32_t": 4, "int32_t": 5, "float": 6, "bool": 7,
                   "std::string": 8}  # fmt: skip
@@ -133,9 +126,7 @@ class Loader(Functions):
         self.row = self.table["architectures"][arch]
         self.weights = {
             each.name: Weight(
-                name=each.name,
-                sides=each.shape,
-                type=f"GGML_TYPE_{each.type.name.upper()}",
+                name=each.name, sides=each.shape, type=f"GGML_TYPE_{each.type.name.upper()}"
             )
             for each in tensors
         }

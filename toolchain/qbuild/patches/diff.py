@@ -98,11 +98,7 @@ class Cursor:
     def error(self, what: str, *, line: int | None = None, fix: str | None = None) -> PatchError:
         """Return an error that names the line read last, or ``line``."""
         number = self.at if line is None else line
-        return PatchError(
-            what,
-            where=f"{self.name}, line {number}",
-            fix=fix or ANEW,
-        )
+        return PatchError(what, where=f"{self.name}, line {number}", fix=fix or ANEW)
 
 
 def sections(cursor: Cursor) -> Iterator[FileChange]:

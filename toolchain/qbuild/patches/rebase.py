@@ -45,13 +45,7 @@ class Rebased:
 
 
 def rebase_series(
-    repo: Path,
-    other: Path,
-    commit: str,
-    series: Series,
-    *,
-    below: Sequence[Series],
-    folder: Path,
+    repo: Path, other: Path, commit: str, series: Series, *, below: Sequence[Series], folder: Path
 ) -> Rebased:
     """Make a work tree at ``commit`` with as much of the series as git can carry.
 

@@ -22,9 +22,7 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 _DIGEST_FORMAT = b"qbuild-series-1\n"
 
 TABLE: Final = Form(
-    called="series.toml",
-    error=PatchError,
-    spelled={"author_note": "author-note", "place": "in"},
+    called="series.toml", error=PatchError, spelled={"author_note": "author-note", "place": "in"}
 )
 
 

@@ -233,8 +233,4 @@ def need_git() -> None:
 
 
 def _no_git() -> ToolchainError:
-    return ToolchainError(
-        "git was not found",
-        where="PATH",
-        fix=GET_GIT,
-    )
+    return ToolchainError("git was not found", where="PATH", fix=GET_GIT)

@@ -33,11 +33,7 @@ _FOREIGN: Final = (*TARGET_WHEELS, OPENBLAS)
 
 def wheel_step(wheel: WheelPin) -> Step:
     """Return the step that fetches and unpacks one wheel."""
-    inputs: dict[str, Any] = {
-        "format": FORMAT,
-        "file": wheel.filename,
-        "sha256": wheel.sha256,
-    }
+    inputs: dict[str, Any] = {"format": FORMAT, "file": wheel.filename, "sha256": wheel.sha256}
     if wheel.project == "ziglang":
         inputs["adjustments"] = adjustments_digest()
     return new_step(KIND, inputs, f"wheel {wheel.project}")

@@ -207,8 +207,7 @@ class Toolchain(ABC):
             UsageError: It does not build where that shell runs.
         """
         return ScriptWords(
-            programs=script_programs(shell, here),
-            variables=UNIX_VARIABLES if shell == "sh" else (),
+            programs=script_programs(shell, here), variables=UNIX_VARIABLES if shell == "sh" else ()
         )
 
 

@@ -234,12 +234,7 @@ def closure_of(
     table = closure.load_table(target_os, *extra)
     if system_libstdcxx:
         table = replace(table, system=(*table.system, *_CXX_RUNTIME))
-    return closure.resolve(
-        by_base,
-        target_os=target_os,
-        table=table,
-        runtime_loaded=backends,
-    )
+    return closure.resolve(by_base, target_os=target_os, table=table, runtime_loaded=backends)
 
 
 def glibc_needed(images: Images) -> dict[str, tuple[int, int]]:

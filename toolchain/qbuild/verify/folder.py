@@ -80,9 +80,7 @@ def _manifest(folder: Path) -> Manifest | None:
         ) from error
     except QbuildError as error:
         raise VerifyError(
-            f"{MANIFEST} is damaged: {error.what}",
-            where=str(path),
-            fix="unpack the zip again",
+            f"{MANIFEST} is damaged: {error.what}", where=str(path), fix="unpack the zip again"
         ) from error
 
 

@@ -201,9 +201,7 @@ def _checks(
         gpu=gpu,
     )
     yield from launch_check(
-        bundle.recipe,
-        {name: file.path for name, file in unpacked.files.items()},
-        bundle.target_os,
+        bundle.recipe, {name: file.path for name, file in unpacked.files.items()}, bundle.target_os
     )
 
 

@@ -152,9 +152,7 @@ def _key_facts(
     bundle: Bundle, size: int, total: int, files: int, gpu: tuple[GpuCode, ...]
 ) -> tuple[Fact, ...]:
     manifest = bundle.manifest
-    facts = [
-        Fact(label="Download", value=megabytes(size), note=f"{megabytes(total)} unpacked"),
-    ]
+    facts = [Fact(label="Download", value=megabytes(size), note=f"{megabytes(total)} unpacked")]
     system = {"windows": "Windows", "linux": "Linux"}.get(bundle.target_os, "not known")
     note = f"{files} files"
     if manifest is not None:
