@@ -28,8 +28,7 @@ MAX_RATIO: Final = 1032
 MAX_MEMBERS: Final = 100_000
 """Files and folders in an archive; the wheel with most of them has 19,541."""
 
-MAX_DIRECTORY: Final = 32 << 20
-"""Bytes of the central directory, which is read at once."""
+MAX_DIRECTORY: Final = 32 << 20  # bytes of the central directory, which is read at once
 
 MAX_MEMBER: Final = 64 << 20
 """Bytes of a member that is read into memory at once, not unpacked piece by piece."""

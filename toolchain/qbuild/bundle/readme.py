@@ -20,8 +20,7 @@ from qbuild.recipe.rebuild import recipe_words
 
 FILE_NAME: Final = "README.txt"
 _WIDTH: Final = 78
-_TENSOR_CORES: Final = 70
-"""The first architecture with tensor cores (Volta)."""
+_TENSOR_CORES: Final = 70  # the first architecture with tensor cores (Volta)
 _OWN_TENSOR_CORES: Final = 80
 """The first one whose tensor cores series ``own-blas`` has kernels for (Ampere)."""
 

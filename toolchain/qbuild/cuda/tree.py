@@ -30,8 +30,7 @@ from qbuild.binary.pe import read_pe
 from qbuild.errors import ToolchainError
 
 FORMAT: Final = 1
-MAJOR: Final = 12
-"""Major version of CUDA of all wheels below."""
+MAJOR: Final = 12  # major version of CUDA of all wheels below
 
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
 RUNTIME: Final = "nvidia-cuda-runtime-cu12"

@@ -11,11 +11,9 @@ from typing import Final
 
 from qbuild.doctor.log import LogText
 
-MOST: Final = 5
-"""Lines that are shown; the first errors are mostly the cause."""
+MOST: Final = 5  # lines that are shown; the first errors are mostly the cause
 
-_LONGEST: Final = 240
-"""Characters of a line that are shown."""
+_LONGEST: Final = 240  # characters of a line that are shown
 
 # "error" in the languages of compilers, CMake, git and Windows, as a label: before a colon, a
 # number or a bracket, or at the line's beginning.

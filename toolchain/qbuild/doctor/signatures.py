@@ -104,8 +104,7 @@ _TOKEN: Final = re.compile(
 _SHORTEST: Final = 4
 """Characters; shorter pieces are everywhere. One outside ASCII says as much as three."""
 
-Pieces = tuple[str, ...]
-"""Texts of which one must be there; empty: nothing is known."""
+Pieces = tuple[str, ...]  # texts of which one must be there; empty: nothing is known
 
 
 @cache

@@ -22,8 +22,7 @@ Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 Render = Callable[[Sequence[Message], Sequence[Tool], bool], str]
 """Messages, tools and whether an answer is to follow → the text that the model reads."""
-Around = Mapping[str, tuple[str, str]]
-"""Role → text before and after a message without tools."""
+Around = Mapping[str, tuple[str, str]]  # role → text before and after a message without tools
 
 _MARK: Final = "qBuIlD{}mArK"
 

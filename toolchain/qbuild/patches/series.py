@@ -187,8 +187,7 @@ def _digest(patches: list[Patch]) -> str:
     return total.hexdigest()
 
 
-MAX_PATCH: Final = 16 << 20
-"""Bytes of one patch file; the longest of ours has 80 KB."""
+MAX_PATCH: Final = 16 << 20  # bytes of one patch file; the longest of ours has 80 KB
 
 
 def read_table(file: Path, name: str) -> Table:

@@ -185,8 +185,7 @@ def _check_cuda(recipe: Recipe) -> None:
         raise KeyProblem(("build", "type"), "must be Release: clang-cuda compiles no assertions")
 
 
-OWN_BLAS = "own-blas"
-"""The series without which a bundle needs cuBLAS."""
+OWN_BLAS = "own-blas"  # the series without which a bundle needs cuBLAS
 
 
 def _check_cublas(recipe: Recipe) -> None:

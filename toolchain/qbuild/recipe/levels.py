@@ -14,8 +14,7 @@ from typing import Final, Literal, get_args
 
 CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
-NAMES: Final[tuple[CpuLevel, ...]] = get_args(CpuLevel)
-"""From the lowest to the highest."""
+NAMES: Final[tuple[CpuLevel, ...]] = get_args(CpuLevel)  # from the lowest to the highest
 
 
 @dataclass(frozen=True, kw_only=True)

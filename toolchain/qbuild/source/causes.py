@@ -19,12 +19,10 @@ from qbuild.errors import OriginError
 
 TABLE: Final = "doctor/network.toml"
 
-_LONGEST: Final = 140
-"""Characters of another program's line that a message repeats."""
+_LONGEST: Final = 140  # characters of another program's line that a message repeats
 
 _PAGE_TIMEOUT_S: Final = 10.0
-_PAGE_MOST: Final = 1 << 16
-"""Bytes of a page that are looked at."""
+_PAGE_MOST: Final = 1 << 16  # bytes of a page that are looked at
 
 _FILE: Final = re.compile(r"""href=["']?[^"'>]+\.(?:whl|tar\.gz|tgz|zip)\b""")
 """A link of an index page to a file."""

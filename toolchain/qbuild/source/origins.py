@@ -34,8 +34,7 @@ from qbuild.source.quarantine import (
 from qbuild.source.wheels import OtherBytesError, fetch_file
 from qbuild.store import disk_error
 
-BRANCH = "refs/heads/pin"
-"""Ref of the one commit in a fetched repository; HEAD points at it."""
+BRANCH = "refs/heads/pin"  # ref of the one commit in a fetched repository; HEAD points at it
 
 CHECKED = ("-c", "transfer.fsckObjects=true", "-c", "fetch.unpackLimit=1")
 """Options of every fetch: each object is hashed and checked, and stays in one pack."""

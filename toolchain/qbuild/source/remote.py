@@ -32,8 +32,7 @@ from qbuild.source.origins import (
 )
 from qbuild.source.quarantine import Forged, Taken, Unusable
 
-TRIES = 3
-"""How often a network fetch is tried; the waits between are 1 s and 4 s."""
+TRIES = 3  # how often a network fetch is tried; the waits between are 1 s and 4 s
 
 REACH_TIMEOUT_S = 10.0
 """Seconds for looking up a host and connecting to it. git itself would wait for minutes."""

@@ -42,8 +42,7 @@ WHEEL_SHIPPED: Final[Mapping[str, str]] = {
 """What the programs load."""
 WHEEL_PREFIX: Final = "scipy_"
 
-CALLED: Final = ("cblas_sgemm", "openblas_set_num_threads")
-"""What ggml-blas.cpp calls of OpenBLAS."""
+CALLED: Final = ("cblas_sgemm", "openblas_set_num_threads")  # what ggml-blas.cpp calls of OpenBLAS
 
 _DECLARED: Final = re.compile(r"\b(\w*?)cblas_sgemm(64_)?\s*\(")
 _VERSION: Final = re.compile(r'OPENBLAS_VERSION\s+"\s*OpenBLAS\s+([\w.]+)')

@@ -48,8 +48,7 @@ INDEX: Final = "emulated-zip"
 _MAKERS: Final = ("checked", "layout", "make", "retarget", "table", "tensor")
 """The modules of the emulator's room that decide what is made; the others only run it."""
 
-_INLINED: Final = ("halves.h", "intrinsics.c", "kernel.h")
-"""What is compiled into every unit."""
+_INLINED: Final = ("halves.h", "intrinsics.c", "kernel.h")  # what is compiled into every unit
 
 _DROPPED: Final = ("-MT", "-MF", "-o")
 _LEFT_OUT: Final = "no-tensor-cores"

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 KIND: Final = "wheel"
 
-UNPACKED: Final = 4
-"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
+UNPACKED: Final = 4  # how much larger an unpacked wheel is: the compiler's 101 MB become 411 MB
 
 _FOREIGN: Final = (*TARGET_WHEELS, OPENBLAS)
 """Wheels of libraries: those of the machine the bundle is for."""

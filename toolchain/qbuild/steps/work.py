@@ -21,8 +21,7 @@ from qbuild.toolchains.base import CUDA_TREE, Prepared, WorkTree
 if TYPE_CHECKING:
     from qbuild.steps.builder import Builder
 
-_MARGIN: Final = 1 << 30
-"""Bytes that must stay free on the store's disk while a build tree grows."""
+_MARGIN: Final = 1 << 30  # bytes that must stay free on the store's disk while a build tree grows
 
 
 _LONGEST: Final = 512

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from qbuild.recipe.lock import Lock, WheelPin
     from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
-CUDA_WRAPPER: Final = "clang-cuda"
-"""Name of the wrapper that compiles device code."""
+CUDA_WRAPPER: Final = "clang-cuda"  # name of the wrapper that compiles device code
 
 CUDA_TREE: Final = "cuda-tree"
 """What plans and toolchains call the folder that clang takes for a CUDA installation."""
@@ -125,8 +124,7 @@ class WorkTree:
         return Place(programs=programs, work=self.work.as_posix(), cache_dir=str(self.cache_dir))
 
 
-TUNE = "QBUILD_TUNE"
-"""Cache entry: what clang may take for fast where ggml's code may use AVX-512."""
+TUNE = "QBUILD_TUNE"  # cache entry: what clang may take for fast where ggml's code may use AVX-512
 UNITE, APART, COLD = "QBUILD_UNITE", "QBUILD_APART", "QBUILD_COLD"
 """Cache entries: targets whose files are compiled in groups, files that stay alone, files that run
 once; see :data:`qbuild.steps.cmake.PLAIN_FOLDERS`."""

@@ -33,8 +33,7 @@ from qbuild.verify.structure import Unpacked, repack_problems, structure_problem
 from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
 _NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
-_STEPS: Final = 14
-"""About how many checks there are; device code brings more."""
+_STEPS: Final = 14  # about how many checks there are; device code brings more
 _WEB_UI: Final = "application/manifest+json"
 """Type of one of the UI's files: in the table of embedded files, and nowhere else in a server."""
 

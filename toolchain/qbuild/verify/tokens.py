@@ -19,8 +19,7 @@ from typing import Any, Final
 NEAR: Final = 0.05
 """A margin below which rounding may decide, also where no token before it was measured."""
 
-FAR: Final = 1.0
-"""A difference of log-probabilities that no rounding explains."""
+FAR: Final = 1.0  # a difference of log-probabilities that no rounding explains
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ from qbuild.errors import VerifyError
 
 Status = Literal["passed", "failed", "not-run"]
 
-FORMAT: Final = 1
-"""Version of the verdict's JSON."""
+FORMAT: Final = 1  # version of the verdict's JSON
 
 _MARKS: Final[Mapping[str, str]] = {"passed": "ok", "failed": "FAIL", "not-run": "not run"}
 _SHOWN_DETAILS: Final = 12

@@ -46,8 +46,7 @@ class SourceOption:
         return word is None or not self.programs or bool(self.programs & {word, "COMMON"})
 
 
-Options = Mapping[str, SourceOption]
-"""A program's options by each of their spellings, with dashes."""
+Options = Mapping[str, SourceOption]  # a program's options by each of their spellings, with dashes
 
 
 def options_in_source(text: str) -> list[SourceOption]:

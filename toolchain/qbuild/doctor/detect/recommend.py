@@ -103,8 +103,7 @@ def rules() -> tuple[Rule, ...]:
     )
 
 
-_LEAST = ("x86-64", "x86-64-v2")
-"""Levels that are risked on a processor that nobody described."""
+_LEAST = ("x86-64", "x86-64-v2")  # levels that are risked on a processor that nobody described
 
 
 def recommend(facts: Facts, available: Collection[str]) -> Recommendation:

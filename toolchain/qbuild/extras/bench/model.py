@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FORMAT = 1
-"""Version of the JSON that ``qbuild bench --json`` prints and writes beside the zip."""
+FORMAT = 1  # version of the JSON that ``qbuild bench --json`` prints and writes beside the zip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,7 @@ import psutil
 from qbuild.errors import VerifyError
 from qbuild.extras.bench.model import Alone
 
-_LOOK = 0.05
-"""Seconds between two looks at a program's memory."""
+_LOOK = 0.05  # seconds between two looks at a program's memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ from qbuild.extras.ci.matrix import Entry
 Said = Mapping[str, Any]
 """Everything that is written about a thing, in GitHub's words and (``x-``) in ours."""
 
-Row = Mapping[str, str]
-"""One line of a job's matrix: name → value."""
+Row = Mapping[str, str]  # one line of a job's matrix: name → value
 
 
 @dataclass(frozen=True, kw_only=True)

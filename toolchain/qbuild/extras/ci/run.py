@@ -22,8 +22,7 @@ from qbuild.recipe.convert import suggest
 from qbuild.source.gitenv import run_git
 from qbuild.source.gitless import have_git
 
-_BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
-"""How GitHub runs ``shell: bash``."""
+_BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")  # how GitHub runs ``shell: bash``
 
 
 @dataclass(frozen=True, kw_only=True)

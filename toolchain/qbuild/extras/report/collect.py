@@ -25,8 +25,7 @@ from qbuild.verify.static import Bundle, read_bundle, scratch_folder, verify_zip
 from qbuild.verify.structure import unpack
 from qbuild.verify.verdict import Verdict
 
-MOST_FILES: Final = 300
-"""Files that a page lists; a zip of ours has a tenth of them."""
+MOST_FILES: Final = 300  # files that a page lists; a zip of ours has a tenth of them
 
 _MOST: Final = 100
 _INNER: Final = ("predicate", "buildDefinition", "internalParameters")

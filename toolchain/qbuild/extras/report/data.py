@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from qbuild.extras.report.speed import Speed
 
-FORMAT = 1
-"""Version of the report's JSON."""
+FORMAT = 1  # version of the report's JSON
 
 Kind = Literal["program", "library", "backend", "script", "licence", "paper", "other"]
 Part = Literal["code", "gpu", "constants", "tables", "rest"]

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from qbuild.verify.papers import dig
 
-_LARGEST: Final = 1 << 20
-"""Bytes of a record that are still read; one of ours has a few thousand."""
+_LARGEST: Final = 1 << 20  # bytes of a record that are still read; one of ours has a few thousand
 
 _MOST: Final = 24
 
