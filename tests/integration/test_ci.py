@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from qbuild.errors import PipelineError
-from qbuild.extras.ci.jobs import Job, Step, Workflow, workflows
+from qbuild.extras.ci.jobs import Job, Said, Workflow, workflows
 from qbuild.extras.ci.matrix import entries, known_entries
-from qbuild.extras.ci.run import instances, run
+from qbuild.extras.ci.run import Run, instances
 from qbuild.recipe.model import Recipe, Target, Toolchain
 from support.tools import needs
 
@@ -127,15 +127,15 @@ def pipeline(*jobs: Job) -> tuple[Workflow, ...]:
     return (Workflow(id="w", said={}, jobs=jobs),)
 
 
-CHECKOUT: Step = {"uses": "actions/checkout"}
+CHECKOUT: Said = {"uses": "actions/checkout"}
 ENV = {"RECIPE": "${{ matrix.recipe }}", "TARGET_OS": "${{ matrix.os }}"}
 
 
-def script(name: str, text: str) -> Step:
+def script(name: str, text: str) -> Said:
     return {"name": name, "run": text}
 
 
-def upload(name: str, path: str) -> Step:
+def upload(name: str, path: str) -> Said:
     return {"uses": "actions/upload-artifact", "with": {"name": name, "path": path}}
 
 
@@ -151,13 +151,13 @@ class Here:
         work.mkdir()
         lines: list[str] = []
         try:
-            run(
-                self.known[name],
+            Run(
+                instance=self.known[name],
                 root=self.repo,
                 work=work,
                 artifacts=self.tmp / "artifacts",
                 say=lines.append,
-            )
+            ).steps()
         finally:
             self.said = "\n".join(lines)
 

@@ -118,11 +118,9 @@ def test_the_projects_own_series_get_gits_ids_without_git(
     entry = user_store.find("source", plan["source"].key)  # type: ignore[attr-defined]
     if entry is None:
         pytest.skip("the pinned source is not in the store: `qbuild lock` fetches it")
-    commit = plan.request.pin.commit
+    commit = plan.pin.commit
     repo = entry.path / "repo.git"
-    without = patches_without_git.apply_series(
-        repo, commit, plan.request.series, tmp_path / "without"
-    )
-    wanted = apply_series(repo, commit, plan.request.series, tmp_path / "with")
+    without = patches_without_git.apply_series(repo, commit, plan.series, tmp_path / "without")
+    wanted = apply_series(repo, commit, plan.series, tmp_path / "with")
     assert [p.commit for p in without.patches] == [p.commit for p in wanted.patches]
     assert without.tree == wanted.tree

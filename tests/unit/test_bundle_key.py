@@ -88,7 +88,7 @@ class Workshop:
         }
         unpacked = {w.project: self.source for w in plan.wheels} | self.wheels
         facts = write_bundle(
-            plan.request, plan["configure"], plan["bundle"],
+            plan, plan["configure"], plan["bundle"],
             made=made, unpacked=unpacked, dest=dest,
         )  # fmt: skip
         shutil.rmtree(dest)

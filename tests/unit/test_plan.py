@@ -280,7 +280,7 @@ def test_what_a_plan_tells_of_itself(lock: Lock) -> None:
 def test_what_was_captured_is_what_is_planned_with(lock: Lock) -> None:
     seen = Captured()
     found = make_plan(load_recipe("avx2"), lock, host=HOST, captured=seen)
-    assert found.request.captured is seen
+    assert found.captured is seen
 
 
 def test_a_profile_with_an_option_that_no_program_has_is_refused(lock: Lock) -> None:

@@ -22,8 +22,7 @@ from typing import IO, Any
 from qbuild import host, job
 
 _GRACE_S = 5.0
-_LOOK_UP_S = 0.2
-"""Seconds after which a stop is noticed on Windows when a child says nothing."""
+_LOOK_UP_S = 0.2  # seconds after which a stop is noticed on Windows when a child says nothing
 
 
 @cache

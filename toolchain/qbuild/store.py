@@ -79,8 +79,7 @@ class Entry:
     path: Path
     inputs: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
-    facts: Mapping[str, Any]
-    """What the step found out besides files, e.g. the patched tree id."""
+    facts: Mapping[str, Any]  # what the step found out besides files, e.g. the patched tree id
 
     @property
     def size(self) -> int:
@@ -137,10 +136,6 @@ class Store:
 
         Without ``thorough`` a file whose size and modification time are those recorded when it
         was written counts as unchanged, as in git's index. Any other file is hashed.
-
-        Args:
-            entry: The entry.
-            thorough: Hash every file.
         """
         if not entry.files and not entry.inputs:
             return f"{_ENTRY} cannot be read"

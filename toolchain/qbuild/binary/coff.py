@@ -27,34 +27,22 @@ _DLL = re.compile(rb"([\x21-\x7e]+\.(?:dll|exe|drv|pyd))\0", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class CoffObject:
-    """One object: a file, or a member of an archive.
+    """One object: a file, or a member of an archive."""
 
-    Args:
-        name: Name of the member, or of the file.
-        machine: As in :class:`qbuild.binary.pe.PeImage`; "" where the format hides it.
-        directives: Linker options of its ``.drectve`` sections, quotes removed.
-        opaque: Whether it holds the compiler's private format (``/GL``).
-    """
-
-    name: str
-    machine: str
-    directives: tuple[str, ...] = ()
-    opaque: bool = False
+    name: str  # name of the member, or of the file
+    machine: str  # as in :class:`qbuild.binary.pe.PeImage`; "" where the format hides it
+    directives: tuple[str, ...] = ()  # linker options of its ``.drectve`` sections, quotes removed
+    opaque: bool = False  # whether it holds the compiler's private format (``/GL``)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoffFile:
-    """An object file or archive.
+    """An object file or archive."""
 
-    Args:
-        name: Its file name.
-        objects: Code and data it brings into a link; import stubs are not among them.
-        dlls: DLLs that its import stubs name, sorted.
-    """
-
-    name: str
+    name: str  # its file name
+    # code and data it brings into a link; import stubs are not among them
     objects: tuple[CoffObject, ...]
-    dlls: tuple[str, ...] = ()
+    dlls: tuple[str, ...] = ()  # DLLs that its import stubs name, sorted
 
 
 def read_coff(source: Source, name: str = "") -> CoffFile:

@@ -27,17 +27,11 @@ _SYMTAB: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What one kernel uses.
+    """What one kernel uses."""
 
-    Args:
-        registers: Per thread.
-        frame: Bytes of stack per thread: local arrays and spills.
-        shared: Bytes of static shared memory per block.
-    """
-
-    registers: int
-    frame: int
-    shared: int
+    registers: int  # per thread
+    frame: int  # bytes of stack per thread: local arrays and spills
+    shared: int  # bytes of static shared memory per block
 
 
 def usage(code: bytes) -> dict[str, Usage]:

@@ -45,52 +45,33 @@ _FORMATS: Mapping[int, str] = {0x00: "q", 0x03: "I", 0x04: "Q", 0x0B: "i", 0x0C:
 
 @dataclass(frozen=True, kw_only=True)
 class ElfImage:
-    """What an ELF file says about itself. Addresses are virtual addresses.
+    """What an ELF file says about itself. Addresses are virtual addresses."""
 
-    Args:
-        machine: "x86_64", "aarch64", "i686", ..., or e_machine's name.
-        kind: "exe" (fixed address), "pie" or "so".
-        entry: Address of the entry point; 0 when there is none.
-        soname: DT_SONAME.
-        needed: DT_NEEDED, in file order.
-        rpath: DT_RPATH, split at colons.
-        runpath: DT_RUNPATH, split at colons.
-        interpreter: The dynamic loader an executable asks for.
-        versions: Library → symbol versions needed of it.
-        max_glibc: Highest GLIBC_x.y needed.
-        exports: Defined dynamic symbols.
-        imports: Undefined dynamic symbols; weak ones left out, as they may stay undefined.
-        unversioned: Those of them that ask for no version: no part of glibc can be meant.
-        sections: Sections in file order.
-        functions: (start, end) of every function with unwind data, sorted.
-        symbols: Defined symbols with their addresses.
-        code_starts: Entry point and exported functions: code that others call.
-    """
-
-    machine: str
-    kind: str
-    entry: int = 0
-    soname: str | None = None
-    needed: tuple[str, ...] = ()
-    rpath: tuple[str, ...] = ()
-    runpath: tuple[str, ...] = ()
-    interpreter: str | None = None
+    machine: str  # "x86_64", "aarch64", "i686", ..., or e_machine's name
+    kind: str  # "exe" (fixed address), "pie" or "so"
+    entry: int = 0  # address of the entry point; 0 when there is none
+    soname: str | None = None  # DT_SONAME
+    needed: tuple[str, ...] = ()  # DT_NEEDED, in file order
+    rpath: tuple[str, ...] = ()  # DT_RPATH, split at colons
+    runpath: tuple[str, ...] = ()  # DT_RUNPATH, split at colons
+    interpreter: str | None = None  # the dynamic loader an executable asks for
+    # library → symbol versions needed of it
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    max_glibc: tuple[int, int] | None = None
-    exports: tuple[str, ...] = ()
+    max_glibc: tuple[int, int] | None = None  # highest GLIBC_x.y needed
+    exports: tuple[str, ...] = ()  # defined dynamic symbols
+    # undefined dynamic symbols; weak ones left out, as they may stay undefined
     imports: tuple[str, ...] = ()
+    # those of them that ask for no version: no part of glibc can be meant
     unversioned: tuple[str, ...] = ()
-    sections: tuple[Section, ...] = ()
+    sections: tuple[Section, ...] = ()  # sections in file order
+    # (start, end) of every function with unwind data, sorted
     functions: tuple[tuple[int, int], ...] = ()
-    symbols: tuple[Symbol, ...] = ()
-    code_starts: tuple[int, ...] = ()
+    symbols: tuple[Symbol, ...] = ()  # defined symbols with their addresses
+    code_starts: tuple[int, ...] = ()  # entry point and exported functions: code that others call
 
 
 def read_elf(source: Source) -> ElfImage:
     """Read an ELF file.
-
-    Args:
-        source: A path, or the file's bytes.
 
     Raises:
         BinaryError: It cannot be read, is no 64-bit little-endian ELF file, or is damaged.

@@ -57,42 +57,25 @@ _STO_ENTRY: Final = 0x10
 
 @dataclass(frozen=True, kw_only=True)
 class FatEntry:
-    """One piece of device code.
+    """One piece of device code."""
 
-    Args:
-        kind: ``cubin``, ``ptx``, or ``other`` (NVVM IR, an index).
-        arch: Architecture: ``61``, ``120a``.
-        compression: How the payload is stored.
-        size: Bytes in the file, padding included.
-        full_size: Bytes when decompressed.
-        container: Number of the container (one per compiled unit), counted over the file.
-        offset: File offset of the payload.
-        stored: Bytes of the payload without padding.
-    """
-
-    kind: Kind
-    arch: str
-    compression: Compression
-    size: int
-    full_size: int
-    container: int
-    offset: int
-    stored: int
+    kind: Kind  # ``cubin``, ``ptx``, or ``other`` (NVVM IR, an index)
+    arch: str  # architecture: ``61``, ``120a``
+    compression: Compression  # how the payload is stored
+    size: int  # bytes in the file, padding included
+    full_size: int  # bytes when decompressed
+    container: int  # number of the container (one per compiled unit), counted over the file
+    offset: int  # file offset of the payload
+    stored: int  # bytes of the payload without padding
 
 
 @dataclass(frozen=True, kw_only=True)
 class FatReport:
-    """All device code of one file.
+    """All device code of one file."""
 
-    Args:
-        entries: In file order; empty for a file without CUDA code.
-        sections: Names of the sections they lie in.
-        size: Bytes of these sections.
-    """
-
-    entries: tuple[FatEntry, ...]
-    sections: tuple[str, ...]
-    size: int
+    entries: tuple[FatEntry, ...]  # in file order; empty for a file without CUDA code
+    sections: tuple[str, ...]  # names of the sections they lie in
+    size: int  # bytes of these sections
 
     @property
     def cubins(self) -> tuple[str, ...]:

@@ -31,36 +31,22 @@ MAX_SECTIONS = 1024  # Windows loads no program with more than 96; ELF files hav
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One section of a PE or ELF file.
+    """One section of a PE or ELF file."""
 
-    Args:
-        name: Section name; PE names are cut to 8 characters by the format.
-        rva: Address relative to the image base (PE), or virtual address (ELF).
-        offset: File offset in bytes.
-        size: Bytes present in the file.
-        virtual_size: Bytes in memory.
-        executable: Whether the section is mapped executable.
-    """
-
-    name: str
-    rva: int
-    offset: int
-    size: int
-    virtual_size: int
-    executable: bool
+    name: str  # section name; PE names are cut to 8 characters by the format
+    rva: int  # address relative to the image base (PE), or virtual address (ELF)
+    offset: int  # file offset in bytes
+    size: int  # bytes present in the file
+    virtual_size: int  # bytes in memory
+    executable: bool  # whether the section is mapped executable
 
 
 @dataclass(frozen=True, kw_only=True)
 class Symbol:
-    """A named address: an export, or a function from a symbol table.
+    """A named address: an export, or a function from a symbol table."""
 
-    Args:
-        name: Name as stored (mangled).
-        rva: Address in the same terms as :attr:`Section.rva`.
-    """
-
-    name: str
-    rva: int
+    name: str  # name as stored (mangled)
+    rva: int  # address in the same terms as :attr:`Section.rva`
 
 
 @contextmanager

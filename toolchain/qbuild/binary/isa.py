@@ -52,23 +52,14 @@ _FEATURE_NAMES: dict[int, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The first instruction of a function that is above the level.
+    """The first instruction of a function that is above the level."""
 
-    Args:
-        function: Start address of the function.
-        address: Address of the instruction.
-        symbol: Name of the function when one is known, else "".
-        text: The instruction in Intel syntax.
-        features: CPUID features it needs beyond the level.
-        count: How many instructions of the function are above the level.
-    """
-
-    function: int
-    address: int
-    symbol: str
-    text: str
-    features: tuple[str, ...]
-    count: int
+    function: int  # start address of the function
+    address: int  # address of the instruction
+    symbol: str  # name of the function when one is known, else ""
+    text: str  # the instruction in Intel syntax
+    features: tuple[str, ...]  # CPUID features it needs beyond the level
+    count: int  # how many instructions of the function are above the level
 
     def __str__(self) -> str:
         """Return the finding as one line."""
@@ -79,23 +70,14 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class IsaReport:
-    """What a scan found.
+    """What a scan found."""
 
-    Args:
-        functions: Number of functions looked at.
-        instructions: Number of instructions decoded.
-        features: Every feature seen, above the level or not.
-        findings: One per function that is above the level.
-        code: Bytes of executable sections.
-        read: Bytes decoded as instructions or known to be tables and padding.
-    """
-
-    functions: int
-    instructions: int
-    features: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    code: int
-    read: int
+    functions: int  # number of functions looked at
+    instructions: int  # number of instructions decoded
+    features: tuple[str, ...]  # every feature seen, above the level or not
+    findings: tuple[Finding, ...]  # one per function that is above the level
+    code: int  # bytes of executable sections
+    read: int  # bytes decoded as instructions or known to be tables and padding
 
 
 @cache
@@ -176,11 +158,7 @@ def _mnemonic(instruction: Any) -> str:
 
 
 def scan(
-    image: PeImage | ElfImage,
-    data: Buffer,
-    *,
-    level: str,
-    isa: Sequence[str] = (),
+    image: PeImage | ElfImage, data: Buffer, *, level: str, isa: Sequence[str] = ()
 ) -> IsaReport:
     """Decode every function and report what is above the level.
 

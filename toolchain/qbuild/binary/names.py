@@ -51,7 +51,6 @@ def check_name(name: str, *, archive: str, portable: bool = True) -> None:
 
     Raises:
         ArchiveError: The name is unsafe; the message says which rule it breaks.
-
     """
     if not name:
         raise _refuse(archive, name, "it is empty")

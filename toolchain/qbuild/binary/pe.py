@@ -61,61 +61,36 @@ _UCRT = re.compile(r"(?:ucrtbase|api-ms-win-crt-[\w-]+)\.dll", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class DebugEntry:
-    """One entry of the debug directory.
+    """One entry of the debug directory."""
 
-    Args:
-        type: Name of the entry type ("codeview", "repro", ...), or its number.
-        timestamp: The entry's time field: seconds since 1970, or a content hash.
-        pdb: Path of the symbol file, exactly as the linker wrote it.
-    """
-
-    type: str
-    timestamp: int
-    pdb: str | None = None
+    type: str  # name of the entry type ("codeview", "repro", ...), or its number
+    timestamp: int  # the entry's time field: seconds since 1970, or a content hash
+    pdb: str | None = None  # path of the symbol file, exactly as the linker wrote it
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeImage:
-    """What a PE file says about itself. Addresses are relative to the image base (RVAs).
+    """What a PE file says about itself. Addresses are relative to the image base (RVAs)."""
 
-    Args:
-        machine: "x86_64", "aarch64", "arm64ec", "i686", "armv7", or the number in hex.
-        is_dll: Whether it is a DLL.
-        timestamp: The header's time field (lld writes a hash of the content here).
-        subsystem: "console", "windows", ...
-        image_base: Preferred load address.
-        entry: Address of the entry point; 0 when there is none.
-        imports: Imported DLLs, delay-loaded ones last.
-        exports: Exported names, forwarded ones included.
-        export_ordinals: Numbers of all exports, named or not.
-        forwards: Exports that another DLL implements.
-        sections: Sections in file order.
-        debug_entries: The debug directory.
-        functions: (start, end) of every function with unwind data, sorted.
-        symbols: Exported names with their addresses.
-        code_starts: Entry point and all exported addresses: code that others call.
-        pointers: Addresses of absolute 64-bit pointers (from the base relocations).
-        crt: C runtime in use, see :func:`classify_crt`.
-        linker: Major and minor version of the linker; for MSVC that of its toolset (14, 44).
-    """
-
-    machine: str
-    is_dll: bool
-    timestamp: int
-    subsystem: str
-    image_base: int
-    entry: int
-    imports: tuple[Import, ...]
-    exports: tuple[str, ...]
-    export_ordinals: tuple[int, ...]
-    forwards: tuple[Forward, ...]
-    sections: tuple[Section, ...]
-    debug_entries: tuple[DebugEntry, ...]
+    machine: str  # "x86_64", "aarch64", "arm64ec", "i686", "armv7", or the number in hex
+    is_dll: bool  # whether it is a DLL
+    timestamp: int  # the header's time field (lld writes a hash of the content here)
+    subsystem: str  # "console", "windows", ...
+    image_base: int  # preferred load address
+    entry: int  # address of the entry point; 0 when there is none
+    imports: tuple[Import, ...]  # imported DLLs, delay-loaded ones last
+    exports: tuple[str, ...]  # exported names, forwarded ones included
+    export_ordinals: tuple[int, ...]  # numbers of all exports, named or not
+    forwards: tuple[Forward, ...]  # exports that another DLL implements
+    sections: tuple[Section, ...]  # sections in file order
+    debug_entries: tuple[DebugEntry, ...]  # the debug directory
+    # (start, end) of every function with unwind data, sorted
     functions: tuple[tuple[int, int], ...]
-    symbols: tuple[Symbol, ...]
-    code_starts: tuple[int, ...]
-    pointers: tuple[int, ...]
-    crt: str
+    symbols: tuple[Symbol, ...]  # exported names with their addresses
+    code_starts: tuple[int, ...]  # entry point and all exported addresses: code that others call
+    pointers: tuple[int, ...]  # addresses of absolute 64-bit pointers (from the base relocations)
+    crt: str  # C runtime in use, see :func:`classify_crt`
+    # major and minor version of the linker; for MSVC that of its toolset (14, 44)
     linker: tuple[int, int] = (0, 0)
 
 

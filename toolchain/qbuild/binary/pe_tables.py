@@ -5,6 +5,10 @@ is skipped, a table that is too long is cut, both silently or with a warning as 
 dependency check a lost import is a wrong "complete", so the tables are read here and anything
 inconsistent raises :class:`~qbuild.errors.BinaryError`.
 
+Each reader is given the file, its address translation (``where``), the directory's address
+(``rva``; 0 when there is none) and what else decides: its size in bytes, or whether thunks have 64
+bits (``wide``: PE32+).
+
 Layouts: Microsoft, "PE Format" (.idata, .edata, .pdata, .reloc, delay-load and debug
 directories).
 """
@@ -25,51 +29,31 @@ MAX_SYMBOLS = 1 << 18  # PE ordinals are 16 bit; four full tables is far beyond 
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """One DLL a PE file imports from.
+    """One DLL a PE file imports from."""
 
-    Args:
-        dll: Name as written in the table (Windows compares it without regard to case).
-        symbols: Imported names; an import by number reads ``#115``.
-        delay: Whether the DLL is loaded on first use only.
-    """
-
-    dll: str
-    symbols: tuple[str, ...]
-    delay: bool = False
+    dll: str  # name as written in the table (Windows compares it without regard to case)
+    symbols: tuple[str, ...]  # imported names; an import by number reads ``#115``
+    delay: bool = False  # whether the DLL is loaded on first use only
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """An export that another DLL implements.
+    """An export that another DLL implements."""
 
-    Args:
-        name: Exported name (``#12`` when exported by number only).
-        dll: DLL that holds it, with its ``.dll`` suffix.
-        symbol: Name (or ``#number``) over there.
-    """
-
-    name: str
-    dll: str
-    symbol: str
+    name: str  # exported name (``#12`` when exported by number only)
+    dll: str  # DLL that holds it, with its ``.dll`` suffix
+    symbol: str  # name (or ``#number``) over there
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportTable:
-    """What a PE file exports.
+    """What a PE file exports."""
 
-    Args:
-        names: Exported names, sorted as stored.
-        ordinals: Every export number, named or not.
-        symbols: Names with their addresses (forwarded ones have none).
-        addresses: Addresses of all exported entries, named or not.
-        forwards: Exports that other DLLs implement.
-    """
-
-    names: tuple[str, ...] = ()
-    ordinals: tuple[int, ...] = ()
-    symbols: tuple[Symbol, ...] = ()
-    addresses: tuple[int, ...] = ()
-    forwards: tuple[Forward, ...] = ()
+    names: tuple[str, ...] = ()  # exported names, sorted as stored
+    ordinals: tuple[int, ...] = ()  # every export number, named or not
+    symbols: tuple[Symbol, ...] = ()  # names with their addresses (forwarded ones have none)
+    addresses: tuple[int, ...] = ()  # addresses of all exported entries, named or not
+    forwards: tuple[Forward, ...] = ()  # exports that other DLLs implement
 
 
 class AddressMap:
@@ -106,13 +90,6 @@ def read_imports(
 ) -> list[Import]:
     """Read the import directory.
 
-    Args:
-        data: The file.
-        where: Address translation.
-        rva: Address of the directory; 0 when there is none.
-        wide: Whether thunks are 64 bits (PE32+).
-        names: Reads names.
-
     Raises:
         BinaryError: The table is inconsistent.
     """
@@ -133,15 +110,10 @@ def read_imports(
 def read_delay_imports(
     data: Buffer, where: AddressMap, rva: int, wide: bool, image_base: int, names: Names
 ) -> list[Import]:
-    """Read the delay-load directory (same arguments and errors as :func:`read_imports`).
+    """Read the delay-load directory; old 32-bit linkers stored addresses with the image's base.
 
-    Args:
-        data: The file.
-        where: Address translation.
-        rva: Address of the directory; 0 when there is none.
-        wide: Whether thunks are 64 bits.
-        image_base: Preferred load address; old 32-bit linkers stored absolute addresses.
-        names: Reads names.
+    Raises:
+        BinaryError: The table is inconsistent.
     """
     found: list[Import] = []
     budget = [MAX_SYMBOLS]
@@ -192,14 +164,7 @@ def _thunks(
 
 
 def read_exports(data: Buffer, where: AddressMap, rva: int, size: int, names: Names) -> ExportTable:
-    """Read the export directory.
-
-    Args:
-        data: The file.
-        where: Address translation.
-        rva: Address of the directory; 0 when there is none.
-        size: Its size; an entry that points inside it is a forward.
-        names: Reads names.
+    """Read the export directory; an entry that points inside it is a forward.
 
     Raises:
         BinaryError: The table is inconsistent.
@@ -254,12 +219,6 @@ def _forward(name: str, target: str) -> Forward:
 def read_functions(data: Buffer, where: AddressMap, rva: int, size: int) -> list[tuple[int, int]]:
     """Read the x86-64 unwind table as (start, end) address ranges, sorted.
 
-    Args:
-        data: The file.
-        where: Address translation.
-        rva: Address of the exception directory; 0 when there is none.
-        size: Its size in bytes.
-
     Raises:
         BinaryError: The table is inconsistent.
     """
@@ -274,12 +233,6 @@ def read_functions(data: Buffer, where: AddressMap, rva: int, size: int) -> list
 
 def read_pointers(data: Buffer, where: AddressMap, rva: int, size: int) -> list[int]:
     """Read the base relocations: addresses of 64-bit absolute pointers in the image.
-
-    Args:
-        data: The file.
-        where: Address translation.
-        rva: Address of the relocation directory; 0 when there is none.
-        size: Its size in bytes.
 
     Raises:
         BinaryError: The table is inconsistent.

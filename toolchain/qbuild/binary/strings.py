@@ -28,15 +28,10 @@ _WINDOWS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPath:
-    """A path found in a file.
+    """A path found in a file."""
 
-    Args:
-        offset: Where it starts, in bytes.
-        text: The path, cut to a readable length.
-    """
-
-    offset: int
-    text: str
+    offset: int  # where it starts, in bytes
+    text: str  # the path, cut to a readable length
 
     def __str__(self) -> str:
         """Return the path with its place."""

@@ -28,8 +28,7 @@ MAX_RATIO: Final = 1032
 MAX_MEMBERS: Final = 100_000
 """Files and folders in an archive; the wheel with most of them has 19,541."""
 
-MAX_DIRECTORY: Final = 32 << 20
-"""Bytes of the central directory, which is read at once."""
+MAX_DIRECTORY: Final = 32 << 20  # bytes of the central directory, which is read at once
 
 MAX_MEMBER: Final = 64 << 20
 """Bytes of a member that is read into memory at once, not unpacked piece by piece."""
@@ -53,34 +52,19 @@ _LOCAL: Final = struct.Struct("<4s5H3L2H")
 
 @dataclass(frozen=True, kw_only=True)
 class ZipMember:
-    """One file as the central directory describes it.
+    """One file as the central directory describes it."""
 
-    Args:
-        name: Path inside the zip.
-        size: Bytes when unpacked.
-        packed: Bytes inside the zip.
-        crc: CRC-32 of the content.
-        method: 0 stored, 8 deflate.
-        flags: General purpose flags.
-        mode: Unix mode bits, 0 when the zip says nothing about them.
-        offset: Where its local header starts.
-        made_by: System (upper byte) and version of the format.
-        dos: Date (upper half) and time as DOS counts them.
-        extra: Bytes of the central extra field.
-
-    """
-
-    name: str
-    size: int
-    packed: int
-    crc: int
-    method: int
-    flags: int
-    mode: int
-    offset: int
-    made_by: int
-    dos: int
-    extra: int
+    name: str  # path inside the zip
+    size: int  # bytes when unpacked
+    packed: int  # bytes inside the zip
+    crc: int  # CRC-32 of the content
+    method: int  # 0 stored, 8 deflate
+    flags: int  # general purpose flags
+    mode: int  # Unix mode bits, 0 when the zip says nothing about them
+    offset: int  # where its local header starts
+    made_by: int  # system (upper byte) and version of the format
+    dos: int  # date (upper half) and time as DOS counts them
+    extra: int  # bytes of the central extra field
 
     @property
     def executable(self) -> bool:
@@ -119,7 +103,6 @@ class ZipView:
 
         Raises:
             ArchiveError: There is no such file.
-
         """
         try:
             return self._members[name]
@@ -133,7 +116,6 @@ class ZipView:
 
         Raises:
             ArchiveError: There is no such file, or its data is damaged or longer than declared.
-
         """
         member = self.member(name)
         crc = done = 0
@@ -187,7 +169,6 @@ class ZipView:
 
         Raises:
             ArchiveError: The folder is not empty, a file cannot be written, or as in `chunks`.
-
         """
         written: list[Path] = []
         try:
@@ -271,7 +252,6 @@ def open_zip(path: Path, *, portable: bool = True, max_bytes: int = MAX_BYTES) -
         ArchiveError: It cannot be read, is no zip, is damaged, encrypted or compressed in a way
             qbuild does not read, holds links or devices, has an unsafe, duplicate or colliding
             name, overlapping members, or unpacks to too much. The member is named.
-
     """
     try:
         stream = path.open("rb")

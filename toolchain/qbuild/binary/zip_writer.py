@@ -68,18 +68,11 @@ _LOCATOR64: Final = struct.Struct("<4sLQL")
 
 @dataclass(frozen=True, kw_only=True)
 class ZipEntry:
-    """One file of a zip to be written.
+    """One file of a zip to be written."""
 
-    Args:
-        name: Path inside the zip, ``/`` between its parts.
-        source: The file, or its content.
-        executable: Mode 0755 instead of 0644 when unpacked on a Unix system.
-
-    """
-
-    name: str
-    source: Path | bytes
-    executable: bool = False
+    name: str  # path inside the zip, ``/`` between its parts
+    source: Path | bytes  # the file, or its content
+    executable: bool = False  # mode 0755 instead of 0644 when unpacked on a Unix system
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +121,6 @@ def write_aside(dest: Path) -> Iterator[BinaryIO]:
     Raises:
         ArchiveError: The file cannot be written, e.g. because the disk is full; nothing of it
             is left, and an older ``dest`` is untouched.
-
     """
     part: Path | None = None
     try:
@@ -173,7 +165,6 @@ def write_zip(dest: Path, entries: Iterable[ZipEntry]) -> WrittenZip:
     Raises:
         ArchiveError: A name is unsafe or appears twice, a source cannot be read or changed
             while it was read, or ``dest`` cannot be written.
-
     """
     wanted = sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
     for entry in wanted:
@@ -331,7 +322,6 @@ def write_sha256(path: Path, sha256: str | None = None) -> Path:
 
     Raises:
         ArchiveError: The file cannot be read, or the sum cannot be written.
-
     """
     try:
         digest = sha256 or sha256_file(path)

@@ -64,19 +64,12 @@ class FileDeps:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One reason why the set would not load.
+    """One reason why the set would not load."""
 
-    Args:
-        kind: "missing", "symbol", "debug-runtime", "driver-inside", "runpath", "machine".
-        file: The file it is about.
-        needs: What it asks for, or "".
-        message: One line for people; names both.
-    """
-
-    kind: str
-    file: str
-    needs: str
-    message: str
+    kind: str  # "missing", "symbol", "debug-runtime", "driver-inside", "runpath", "machine"
+    file: str  # the file it is about
+    needs: str  # what it asks for, or ""
+    message: str  # one line for people; names both
 
     def __str__(self) -> str:
         """Return the line for people."""
@@ -153,7 +146,7 @@ def resolve(
     superfluous = tuple(
         name
         for name, image in sorted(files.items())
-        if _is_library(image) and not users[name] - {name} and name not in loaded
+        if is_library(image) and not users[name] - {name} and name not in loaded
     )
     return Closure(
         files={
@@ -170,7 +163,8 @@ def _fold(name: str, windows: bool) -> str:
     return name.lower() if windows else name
 
 
-def _is_library(image: PeImage | ElfImage) -> bool:
+def is_library(image: PeImage | ElfImage) -> bool:
+    """Return whether it is a DLL or a shared object."""
     return image.is_dll if isinstance(image, PeImage) else image.kind == "so"
 
 
@@ -291,10 +285,7 @@ def _elf(
 
 
 def _elf_symbols(
-    name: str,
-    image: ElfImage,
-    files: Mapping[str, PeImage | ElfImage],
-    needs: Sequence[Need],
+    name: str, image: ElfImage, files: Mapping[str, PeImage | ElfImage], needs: Sequence[Need]
 ) -> Iterable[Problem]:
     """Yield symbols that nothing the file can see offers.
 

@@ -31,17 +31,11 @@ _CUBLAS_WHEEL: Final = "nvidia-cublas-cu12"
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What the compiled CUDA backend says of itself.
+    """What the compiled CUDA backend says of itself."""
 
-    Args:
-        symbols: Functions it imports from NVIDIA's runtime libraries.
-        report: Its device code.
-        digests: The sha256 of each of its fat binaries.
-    """
-
-    symbols: frozenset[str]
-    report: FatReport
-    digests: tuple[str, ...]
+    symbols: frozenset[str]  # functions it imports from NVIDIA's runtime libraries
+    report: FatReport  # its device code
+    digests: tuple[str, ...]  # the sha256 of each of its fat binaries
 
 
 def prove(

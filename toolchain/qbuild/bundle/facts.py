@@ -21,24 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """The pinned source.
+    """The pinned source."""
 
-    Args:
-        repository: Where upstream publishes it, e.g. ``https://github.com/ggml-org/llama.cpp``.
-        commit: Commit id (40 hex digits).
-        tree: Tree id (40 hex digits).
-        version: What upstream calls it, e.g. ``0.5.0-dev``.
-        date: Day of the commit, ``YYYY-MM-DD``.
-        build_number: Upstream's build number when the lockfile knows it.
-
-    """
-
-    repository: str
-    commit: str
-    tree: str
-    version: str
-    date: str
-    build_number: int | None = None
+    repository: str  # where upstream publishes it, e.g. ``https://github.com/ggml-org/llama.cpp``
+    commit: str  # commit id (40 hex digits)
+    tree: str  # tree id (40 hex digits)
+    version: str  # what upstream calls it, e.g. ``0.5.0-dev``
+    date: str  # day of the commit, ``YYYY-MM-DD``
+    build_number: int | None = None  # upstream's build number when the lockfile knows it
 
     @property
     def label(self) -> str:
@@ -77,19 +67,12 @@ class InputFile:
     A program that runs on the build machine comes in another file on Linux than on Windows, and
     what a bundle says must not depend on that: of such a program it names the version, and the
     build record beside the zip names the file.
-
-    Args:
-        name: Project, e.g. ``ziglang``.
-        version: Its version.
-        filename: Name of the wheel; "" for a program of the build machine.
-        sha256: Of the wheel, in hex; "" for a program of the build machine.
-
     """
 
-    name: str
-    version: str
-    filename: str = ""
-    sha256: str = ""
+    name: str  # project, e.g. ``ziglang``
+    version: str  # its version
+    filename: str = ""  # name of the wheel; "" for a program of the build machine
+    sha256: str = ""  # of the wheel, in hex; "" for a program of the build machine
 
     def described(self) -> dict[str, str]:
         """Return it as papers name it: what is not known is left out."""
@@ -115,63 +98,40 @@ class ToolchainFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaFacts:
-    """The GPU side of a bundle.
+    """The GPU side of a bundle."""
 
-    Args:
-        toolkit: CUDA version that it was compiled with, e.g. ``12.9``.
-        architectures: As the recipe spells them, sorted.
-        cublas: Version of the bundled cuBLAS; "" when the user brings NVIDIA's libraries.
-        driver: Lowest NVIDIA driver that runs it.
-        proofs: Why these libraries will do, one sentence each.
-        gpus: Generations that run it: (generation and compute capability, how).
-        emulated: What of this very device code has computed on a GPU of software; "": nothing.
-
-    """
-
-    toolkit: str
-    architectures: tuple[str, ...]
-    cublas: str
-    driver: str
-    proofs: tuple[str, ...]
+    toolkit: str  # CUDA version that it was compiled with, e.g. ``12.9``
+    architectures: tuple[str, ...]  # as the recipe spells them, sorted
+    cublas: str  # version of the bundled cuBLAS; "" when the user brings NVIDIA's libraries
+    driver: str  # lowest NVIDIA driver that runs it
+    proofs: tuple[str, ...]  # why these libraries will do, one sentence each
+    # generations that run it: (generation and compute capability, how)
     gpus: tuple[tuple[str, str], ...]
+    # what of this very device code has computed on a GPU of software; "": nothing
     emulated: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleFacts:
-    """Everything a bundle's papers say.
+    """Everything a bundle's papers say."""
 
-    Args:
-        recipe: The resolved recipe.
-        source: The pin.
-        patched_commit: Commit id of the patched source; equals the pin's without patches.
-        patched_tree: Tree id of the patched source.
-        series: Applied series in order.
-        toolchain: What compiled.
-        lock: The part of the lockfile the recipe resolves to (JSON-able).
-        cmake: CMake cache entries as given to CMake, ISA switches included.
-        qbuild_version: Version of qbuild.
-        https: Whether the tools can fetch over HTTPS.
-        cuda: The GPU side; ``None``: CPU only.
-        gpu_validated: Whether the bundle's GPU code ran on a real GPU; ``None``: it has none.
-        redistributable: Microsoft's runtime DLLs that it needs and their lowest version.
-        tools: CMake, ninja and the like: they make the build but leave nothing in the bundle.
-
-    """
-
-    recipe: Recipe
-    source: SourceFacts
-    patched_commit: str
-    patched_tree: str
-    series: tuple[SeriesFacts, ...]
-    toolchain: ToolchainFacts
-    lock: Mapping[str, Any]
+    recipe: Recipe  # the resolved recipe
+    source: SourceFacts  # the pin
+    patched_commit: str  # commit id of the patched source; equals the pin's without patches
+    patched_tree: str  # tree id of the patched source
+    series: tuple[SeriesFacts, ...]  # applied series in order
+    toolchain: ToolchainFacts  # what compiled
+    lock: Mapping[str, Any]  # the part of the lockfile the recipe resolves to (JSON-able)
+    # CMake cache entries as given to CMake, ISA switches included
     cmake: Mapping[str, bool | int | str]
-    qbuild_version: str
-    https: bool = False
-    cuda: CudaFacts | None = None
+    qbuild_version: str  # version of qbuild
+    https: bool = False  # whether the tools can fetch over HTTPS
+    cuda: CudaFacts | None = None  # the GPU side; ``None``: CPU only
+    # whether the bundle's GPU code ran on a real GPU; ``None``: it has none
     gpu_validated: bool | None = None
+    # Microsoft's runtime DLLs that it needs and their lowest version
     redistributable: Redistributable | None = None
+    # CMake, ninja and the like: they make the build but leave nothing in the bundle
     tools: tuple[InputFile, ...] = field(default=())
 
     @property
@@ -202,7 +162,6 @@ def canonical_json(data: Any) -> bytes:
     Raises:
         TypeError: The data holds something JSON cannot say.
         ValueError: It holds NaN or infinity.
-
     """
     text = json.dumps(data, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()

@@ -36,10 +36,7 @@ Image: TypeAlias = "PeImage | ElfImage"
 __all__ = ["BundleFacts", "BundleResult", "ExtraFile", "make_bundle"]
 
 LICENCES: Final = "licenses"
-_BACKENDS: Final[Mapping[bool, tuple[str, ...]]] = {
-    True: ("ggml-*.dll",),
-    False: ("libggml-*.so",),
-}
+_BACKENDS: Final[Mapping[bool, tuple[str, ...]]] = {True: ("ggml-*.dll",), False: ("libggml-*.so",)}
 """What ggml looks for beside the executable (`ggml-backend-reg.cpp`), by "is Windows"."""
 
 _NOT_BACKENDS: Final = ("ggml-base.dll", "libggml-base.so")
@@ -118,15 +115,11 @@ def make_bundle(
             would hold the name of a folder of this machine.
         BinaryError: A staged binary is damaged.
         ArchiveError: The zip cannot be written.
-
     """
     binaries = _select(stage, facts, provided or {})
     inputs = {name: path for name, path in toolchain_licences.items() if path.is_dir()}
     found = third_party.find(
-        facts,
-        source_tree=source_tree,
-        inputs=inputs,
-        files=[binary.name for binary in binaries],
+        facts, source_tree=source_tree, inputs=inputs, files=[binary.name for binary in binaries]
     )
     files = _Files()
     for binary in binaries:
@@ -335,7 +328,6 @@ def _libraries(stage: Path, facts: BundleFacts) -> dict[str, _Binary]:
 
     Raises:
         BundleError: Two different files answer to one name.
-
     """
     windows = facts.windows
     loads_backends = _option(facts, "GGML_BACKEND_DL")

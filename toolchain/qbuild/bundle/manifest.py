@@ -33,24 +33,15 @@ _OBJECT_ID: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFile:
-    """One file of the bundle.
+    """One file of the bundle."""
 
-    Args:
-        path: Name inside the zip.
-        size: Bytes when unpacked.
-        sha256: Of the content, in hex.
-        role: What it is for.
-        needed_by: Files that load it: by import table, or at run time for a backend.
-        executable: Whether it is unpacked as a program on Unix systems.
-
-    """
-
-    path: str
-    size: int
-    sha256: str
-    role: Role
+    path: str  # name inside the zip
+    size: int  # bytes when unpacked
+    sha256: str  # of the content, in hex
+    role: Role  # what it is for
+    # files that load it: by import table, or at run time for a backend
     needed_by: tuple[str, ...] = ()
-    executable: bool = False
+    executable: bool = False  # whether it is unpacked as a program on Unix systems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +164,6 @@ def load_manifest(data: bytes) -> Manifest:
     Raises:
         VerifyError: It is no JSON, of another schema version, or a key is missing, of the wrong
             type or out of range; the key is named.
-
     """
     try:
         raw = bounds.load_json(data.decode())
@@ -232,7 +222,6 @@ def read_manifest(view: ZipView) -> Manifest:
     Raises:
         VerifyError: There is none, or it is malformed.
         ArchiveError: Its data in the zip is damaged.
-
     """
     if FILE_NAME not in view.names:
         raise VerifyError(
@@ -248,7 +237,6 @@ def compare(manifest: Manifest, view: ZipView) -> tuple[str, ...]:
 
     Raises:
         ArchiveError: A member's data is damaged.
-
     """
     problems = []
     listed = {entry.path: entry for entry in manifest.files}

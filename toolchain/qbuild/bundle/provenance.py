@@ -31,7 +31,6 @@ def make_provenance(facts: BundleFacts, files: Iterable[ManifestFile]) -> dict[s
     Args:
         facts: What the bundle was made from.
         files: Its files, without manifest and provenance.
-
     """
     source = facts.source
     return {

@@ -20,20 +20,13 @@ from qbuild.recipe.rebuild import recipe_words
 
 FILE_NAME: Final = "README.txt"
 _WIDTH: Final = 78
-_TENSOR_CORES: Final = 70
-"""The first architecture with tensor cores (Volta)."""
+_TENSOR_CORES: Final = 70  # the first architecture with tensor cores (Volta)
 _OWN_TENSOR_CORES: Final = 80
 """The first one whose tensor cores series ``own-blas`` has kernels for (Ampere)."""
 
 
 def make_readme(facts: BundleFacts, found: Sequence[Found] = ()) -> bytes:
-    """Return the README of a bundle as UTF-8, with the line ends of its target system.
-
-    Args:
-        facts: What the bundle is.
-        found: Its third-party components, for the list of licences.
-
-    """
+    """Return the README of a bundle as UTF-8, with the line ends of its target system."""
     parts = [
         _title(facts),
         _needs(facts),
@@ -200,10 +193,7 @@ def _start(facts: BundleFacts) -> str:
     model = "models\\model.gguf" if facts.windows else "models/model.gguf"
     paragraphs = [_wrap(unpack), *_scripts(facts)]
     if "llama-cli" in targets:
-        paragraphs += [
-            "Chat in the terminal:",
-            _command(facts, "llama-cli", f"-m {model}"),
-        ]
+        paragraphs += ["Chat in the terminal:", _command(facts, "llama-cli", f"-m {model}")]
     if "llama-server" in targets:
         serve = (
             "Serve a model to programs that speak the OpenAI API"
@@ -216,10 +206,7 @@ def _start(facts: BundleFacts) -> str:
             _wrap("Its address is then http://127.0.0.1:8080; Ctrl-C ends it."),
         ]
     if "llama-bench" in targets:
-        paragraphs += [
-            "Measure the speed:",
-            _command(facts, "llama-bench", f"-m {model}"),
-        ]
+        paragraphs += ["Measure the speed:", _command(facts, "llama-bench", f"-m {model}")]
     others = sorted(set(targets) - {"llama-cli", "llama-server", "llama-bench"})
     if others:
         paragraphs.append(_wrap(f"Also here: {', '.join(others)}; each explains itself: --help"))

@@ -32,7 +32,6 @@ def make_sbom(
         facts: What the bundle was made from.
         files: Its files; binaries become file components with their hashes.
         found: The third-party components inside, llama.cpp itself among them.
-
     """
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType

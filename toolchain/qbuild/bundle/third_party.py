@@ -79,10 +79,8 @@ class Found:
 
     component: Component
     version: str
-    texts: tuple[tuple[str, bytes], ...]
-    """(file name below ``licenses/``, content)"""
-    parts: tuple[tuple[str, str], ...] = ()
-    """npm packages that it is made of: (name, version)"""
+    texts: tuple[tuple[str, bytes], ...]  # (file name below ``licenses/``, content)
+    parts: tuple[tuple[str, str], ...] = ()  # npm packages that it is made of: (name, version)
 
 
 def load_table(path: Path | None = None) -> tuple[Component, ...]:
@@ -90,7 +88,6 @@ def load_table(path: Path | None = None) -> tuple[Component, ...]:
 
     Raises:
         BundleError: The table is malformed; the row and key are named.
-
     """
     path = path or resources.data_dir() / TABLE
     try:
@@ -136,7 +133,6 @@ def find(
     Raises:
         BundleError: An input or a licence text is missing, or upstream vendors code that the
             table does not know.
-
     """
     rows = load_table() if table is None else table
     _check_vendored(source_tree, rows)

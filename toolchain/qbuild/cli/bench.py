@@ -58,9 +58,7 @@ def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     model = Path(args.model)
     if not model.is_file():
         raise UsageError(
-            f"there is no model {model.name}",
-            where=str(model),
-            fix="name a GGUF file with --model",
+            f"there is no model {model.name}", where=str(model), fix="name a GGUF file with --model"
         )
     wish = Wish(
         prompt=_positive("--prompt", args.prompt),

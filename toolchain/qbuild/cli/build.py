@@ -59,18 +59,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A verified zip in its place.
+    """A verified zip in its place."""
 
-    Args:
-        plan: What it was made from.
-        path: The zip.
-        record: Its build record.
-        verdict: What was found when it was checked just now; none: it was up to date.
-    """
-
-    plan: Plan
-    path: Path
-    record: dict[str, Any]
+    plan: Plan  # what it was made from
+    path: Path  # the zip
+    record: dict[str, Any]  # its build record
+    # what was found when it was checked just now; none: it was up to date
     verdict: Verdict | None = None
 
 

@@ -13,8 +13,7 @@ RESULTS = ("tmp", "damaged", "work", "answers")
 """Folders of a store, besides the steps' own, that can be made again without a network. Only
 folders known by name are pruned: --store may name a folder with other things in it."""
 
-DEAR = ("cache",)
-"""What speeds up the next build: removed by ``--all`` only, as fetched inputs are."""
+DEAR = ("cache",)  # what speeds up the next build: removed by ``--all`` only, as fetched inputs are
 
 
 def prunable(*, everything: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -23,13 +24,15 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         ("github", "write .github/workflows/"),
         ("gitlab", "write ci/gitlab-ci.yml, a template to include or copy"),
     ):
-        writer = verb(name, text)
+        writer = verb(name, text, _write)
         writer.add_argument("--root", metavar="DIR", help="repository to write to (this one)")
         writer.add_argument(
             "--check", action="store_true", help="write nothing; fail when a file is not fresh"
         )
-    verb("matrix", "every build the recipes stand for, for any other system (--json)")
-    runner = verb("run", "do a job's steps here, from a clean clone of HEAD; no job named: list")
+    verb("matrix", "every build the recipes stand for, for any other system (--json)", _matrix)
+    runner = verb(
+        "run", "do a job's steps here, from a clean clone of HEAD; no job named: list", _run
+    )
     runner.add_argument("jobs", nargs="*", metavar="JOB", help="e.g. build-avx2-linux; `all`")
     runner.add_argument("--dry-run", action="store_true", help="print the steps, run nothing")
     runner.add_argument(
@@ -39,24 +42,18 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         help="where jobs leave files for one another (ci-artifacts)",
     )
     runner.add_argument("--keep", action="store_true", help="keep clone and virtual environment")
-    worker = verb("host", "make this machine compile for others: the pinned compiler for distccd")
+    worker = verb(
+        "host", "make this machine compile for others: the pinned compiler for distccd", _host
+    )
     worker.add_argument("folder", metavar="DIR", help="new folder that everybody can read")
-    compare = verb("compare", "compare the zips of two folders byte by byte")
+    compare = verb("compare", "compare the zips of two folders byte by byte", _compare)
     compare.add_argument("first", metavar="FIRST", help="folder of zips")
     compare.add_argument("second", metavar="SECOND", help="folder of zips with the same names")
 
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Run the verb."""
-    verbs = {
-        "github": _write,
-        "gitlab": _write,
-        "matrix": _matrix,
-        "run": _run,
-        "compare": _compare,
-        "host": _host,
-    }
-    return verbs[args.verb](args, reporter)
+    return int(args.run(args, reporter))
 
 
 def checkout() -> Path:
@@ -83,27 +80,26 @@ def _write(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
 
     files = github.files() if args.verb == "github" else {gitlab.FILE: gitlab.text()}
     root = Path(args.root) if args.root else checkout()
-    stale = []
-    for name, text in files.items():
-        path = root / name
-        if path.is_file() and path.read_bytes() == text.encode():
-            continue
-        stale.append(name)
-        if not args.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
+    stale = [
+        name
+        for name, text in files.items()
+        if not (root / name).is_file() or (root / name).read_bytes() != text.encode()
+    ]
+    for name in [] if args.check else stale:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(files[name].encode())
     if args.json:
         print_json({"files": sorted(files), "stale": stale, "written": not args.check})
-    elif args.check and stale:
+        return PipelineError.exit_code if args.check and stale else 0
+    if args.check and stale:
         raise PipelineError(
             "the pipelines are not what the recipes say",
             where=", ".join(stale),
             fix=f"run `qbuild ci {args.verb}` and commit what it writes",
         )
-    else:
-        for name in sorted(files):
-            print(f"{'wrote' if name in stale else 'fresh'}: {name}")
-    return PipelineError.exit_code if args.check and stale else 0
+    for name in sorted(files):
+        print(f"{'wrote' if name in stale else 'fresh'}: {name}")
+    return 0
 
 
 def _matrix(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
@@ -128,45 +124,38 @@ def _run(args: argparse.Namespace, reporter: Reporter) -> int:
     from qbuild.extras.ci.run import find, instances, lines
 
     known = instances(workflows(known_entries()))
-    if not args.jobs:
+    every = args.jobs == ["all"]
+    wanted = [find(name, known) for name in (known if every else args.jobs)]
+    if not wanted:
         width = max(len(name) for name in known)
         for name, each in known.items():
             remark = each.job.local or each.job.note
             print(f"{name:<{width}} {each.workflow:<10} {remark}".rstrip())
-        return 0
-    every = args.jobs == ["all"]
-    wanted = [find(name, known) for name in (known if every else args.jobs)]
-    if args.dry_run:
-        print("\n".join(line for each in wanted for line in lines(each)))
-        return 0
     for each in wanted:
-        if not every or not each.job.local:
+        if args.dry_run:
+            print("\n".join(lines(each)))
+        elif not every or not each.job.local:
             _run_one(each, args, reporter)
     return 0
 
 
 def _run_one(each: Instance, args: argparse.Namespace, reporter: Reporter) -> None:
-    from qbuild.extras.ci.run import run, uncommitted
-    from qbuild.held import remove_tree
+    from qbuild import held
+    from qbuild.extras.ci.run import Run, uncommitted
 
     root = checkout()
     if uncommitted(root):
         reporter.warn("the clone is of HEAD: what is not committed is not in it")
     if args.store:
         os.environ["QBUILD_STORE"] = str(Path(args.store).absolute())
-    work = Path(tempfile.mkdtemp(prefix="qbuild-ci-"))
-    reporter.say(f"job {each.name}, in {work}")
-    try:
-        run(
-            each,
-            root=root,
-            work=work,
-            artifacts=Path(args.artifacts).absolute(),
-            say=reporter.say,
-        )
-    finally:
-        if not args.keep:
-            remove_tree(work)
+    with contextlib.ExitStack() as ended:
+        if args.keep:
+            work = Path(tempfile.mkdtemp(prefix="qbuild-ci-"))
+        else:
+            work = ended.enter_context(held.scratch("qbuild-ci-"))
+        reporter.say(f"job {each.name}, in {work}")
+        artifacts = Path(args.artifacts).absolute()
+        Run(instance=each, root=root, work=work, artifacts=artifacts, say=reporter.say).steps()
     print(f"job {each.name}: every step that runs here succeeded")
 
 
@@ -202,37 +191,23 @@ def _host(args: argparse.Namespace, reporter: Reporter) -> int:
 def _compare(args: argparse.Namespace, reporter: Reporter) -> int:  # noqa: ARG001
     from qbuild.verify.compare import compare_zips
 
-    names = [_zips(args.first), _zips(args.second)]
-    lonely = sorted(names[0] ^ names[1])
-    if lonely:
+    first, second = Path(args.first), Path(args.second)
+    names = [{path.name for path in folder.glob("*.zip")} for folder in (first, second)]
+    for folder, found in zip((first, second), names, strict=True):
+        if not found:
+            raise UsageError("there are no zips to compare", where=str(folder))
+    if lonely := sorted(names[0] ^ names[1]):
         raise UsageError("a zip has no counterpart", where=", ".join(lonely))
-    found = {
-        name: compare_zips(Path(args.first) / name, Path(args.second) / name)
-        for name in sorted(names[0])
-    }
+    results = {name: compare_zips(first / name, second / name) for name in sorted(names[0])}
+    differing = {name: result for name, result in results.items() if not result.identical}
     if args.json:
-        print_json({name: result.as_json() for name, result in found.items()})
-    else:
-        for name, result in found.items():
-            print(f"{'identical' if result.identical else 'DIFFERENT'}: {name}")
-    differing = {name: result for name, result in found.items() if not result.identical}
+        print_json({name: result.as_json() for name, result in results.items()})
+        return ReproduceError.exit_code if differing else 0
+    for name in results:
+        print(f"{'DIFFERENT' if name in differing else 'identical'}: {name}")
     if differing:
-        if args.json:
-            return ReproduceError.exit_code
         raise ReproduceError(
-            f"{len(differing)} of {len(found)} zips differ: {', '.join(differing)}",
+            f"{len(differing)} of {len(results)} zips differ: {', '.join(differing)}",
             where="\n         ".join(line for r in differing.values() for line in r.lines()),
         )
     return 0
-
-
-def _zips(folder: str) -> set[str]:
-    """Return the names of a folder's zips.
-
-    Raises:
-        UsageError: It has none.
-    """
-    names = {path.name for path in Path(folder).glob("*.zip")}
-    if not names:
-        raise UsageError("there are no zips to compare", where=folder)
-    return names

@@ -30,12 +30,11 @@ def add_everywhere(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show Python tracebacks")
 
 
-def add_verbs(
-    parser: argparse.ArgumentParser,
-) -> Callable[[str, str], argparse.ArgumentParser]:
-    """Give a command verbs; return what adds one, from its name and what it does.
+def add_verbs(parser: argparse.ArgumentParser) -> Callable[..., argparse.ArgumentParser]:
+    """Give a command verbs; return what adds one: from its name, what it does, its function.
 
-    The options of every command may stand behind the verb, too, without a default of theirs.
+    The function becomes ``args.run``. The options of every command may stand behind the verb, too,
+    without a default of theirs.
     """
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, parser_class=type(parser)
@@ -43,10 +42,13 @@ def add_verbs(
     everywhere = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     add_everywhere(everywhere)
 
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", parents=[everywhere]
-        )
+    def verb(
+        name: str, text: str, run: Callable[..., object] | None = None
+    ) -> argparse.ArgumentParser:
+        said = text[0].upper() + text[1:] + "."
+        added = verbs.add_parser(name, help=text, description=said, parents=[everywhere])
+        added.set_defaults(run=run)
+        return added
 
     return verb
 
@@ -221,8 +223,7 @@ def gpu_name(args: argparse.Namespace) -> str | None:
     archs = getattr(args, "cuda_arch", None) or []
     if card and archs:
         raise UsageError(
-            "--gpu and --cuda-arch contradict each other",
-            fix="name the GPU, or the architectures",
+            "--gpu and --cuda-arch contradict each other", fix="name the GPU, or the architectures"
         )
     if card:
         return str(card)
@@ -334,10 +335,6 @@ def store(args: argparse.Namespace) -> Store:
 
 def refuse_unfit(path: Path, what: str = "the store's folder") -> None:
     """Refuse a folder of a store that this system's programs cannot work below.
-
-    Args:
-        path: The folder.
-        what: What it is.
 
     Raises:
         StoreError: Its name is too long, or has letters that compilers mind.

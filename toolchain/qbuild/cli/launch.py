@@ -8,14 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbuild.cli.common import (
-    add_machine,
-    add_recipe,
-    add_verbs,
-    load,
-    load_lock,
-    print_json,
-)
+from qbuild.cli.common import add_machine, add_recipe, add_verbs, load, load_lock, print_json
 from qbuild.console import Reporter
 from qbuild.errors import StoreError, UsageError
 

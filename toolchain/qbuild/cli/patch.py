@@ -23,30 +23,28 @@ _NAMES_HELP = "series; none named: the recipe's, or all"
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the verbs."""
     verb = add_verbs(parser)
-    status = verb("status", "how each patch fits the pin")
+    status = verb("status", "how each patch fits the pin", _status)
     _add_names(status)
     _add_source(status)
-    check = verb("check", "how each patch fits another commit, and what upstream did to it")
+    check = verb("check", "how each patch fits another commit, and what upstream did to it", _check)
     _add_names(check)
     _add_source(check)
     check.add_argument("--against", required=True, metavar="REF", help="pin name, ref or commit")
     check.add_argument(
-        "--strict",
-        action="store_true",
-        help="also fail when a patch moved or is upstream already",
+        "--strict", action="store_true", help="also fail when a patch moved or is upstream already"
     )
-    edit = verb("edit", "make a work tree with a series as commits")
+    edit = verb("edit", "make a work tree with a series as commits", _edit)
     edit.add_argument("series", metavar="SERIES")
     edit.add_argument("--dir", metavar="DIR", help="the work tree (default: SERIES-edit)")
     _add_source(edit)
-    refresh = verb("refresh", "write a work tree's commits back as the series")
+    refresh = verb("refresh", "write a work tree's commits back as the series", _refresh)
     refresh.add_argument("--dir", metavar="DIR", default=".", help="the work tree (default: .)")
-    rebase = verb("rebase", "carry series over to another commit")
+    rebase = verb("rebase", "carry series over to another commit", _rebase)
     _add_names(rebase)
     _add_source(rebase)
     rebase.add_argument("--to", required=True, metavar="REF", help="pin name, ref or commit")
     rebase.add_argument("--dir", metavar="DIR", help="the work tree (default: SERIES-rebase)")
-    explain = verb("explain", "why a patch is there, what it touches, what proves it")
+    explain = verb("explain", "why a patch is there, what it touches, what proves it", _explain)
     explain.add_argument("name", metavar="NAME", help="series, SERIES/FILE or FILE")
 
 
@@ -65,22 +63,14 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, reporter: Reporter) -> int:
     """Run the verb."""
-    run = {
-        "status": _status,
-        "check": _check,
-        "edit": _edit,
-        "refresh": _refresh,
-        "rebase": _rebase,
-        "explain": _explain,
-    }[args.verb]
     if args.verb != "explain":
         from qbuild.source.gitenv import need_git
 
         need_git()
     if args.verb in ("refresh", "explain"):  # they need no source, so no store
-        return run(args, reporter)
+        return int(args.run(args, reporter))
     with store(args).in_use():
-        return run(args, reporter)
+        return int(args.run(args, reporter))
 
 
 # -- what the verbs work on -------------------------------------------------------------------
@@ -127,11 +117,7 @@ def _pinned(name: str, args: argparse.Namespace, reporter: Reporter) -> tuple[Pa
 
     pin = load_lock(args).source(name)
     entry = fetch_pin(
-        pin,
-        store(args),
-        reporter,
-        origins=source_origins(args.origin),
-        offline=args.offline,
+        pin, store(args), reporter, origins=source_origins(args.origin), offline=args.offline
     )
     return entry.path / "repo.git", pin.commit
 

@@ -40,19 +40,13 @@ class ComputeCapability:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class CudaArch:
-    """One architecture that device code is compiled for.
+    """One architecture that device code is compiled for."""
 
-    Args:
-        number: Compute capability without its dot: 61, 120.
-        suffix: ``a``: only this chip; ``f``: this family; empty: this and later minor versions.
-        real: A cubin (machine code) is made.
-        virtual: PTX (compiled by the driver at first start) is made.
-    """
-
-    number: int
+    number: int  # compute capability without its dot: 61, 120
+    # ``a``: only this chip; ``f``: this family; empty: this and later minor versions
     suffix: str = ""
-    real: bool = True
-    virtual: bool = True
+    real: bool = True  # a cubin (machine code) is made
+    virtual: bool = True  # PTX (compiled by the driver at first start) is made
 
     @property
     def name(self) -> str:
@@ -198,21 +192,13 @@ def coverage(archs: Sequence[CudaArch], gpu: ComputeCapability) -> tuple[Coverag
 
 @dataclass(frozen=True, kw_only=True)
 class KnownArch:
-    """One row of the architecture table.
+    """One row of the architecture table."""
 
-    Args:
-        number: Compute capability without its dot.
-        family: NVIDIA's name of the generation.
-        first: Oldest toolkit of the table that compiles it.
-        last: Newest toolkit that compiles it; ``None`` while all newer ones do.
-        variants: Suffix → first toolkit that has it.
-    """
-
-    number: int
-    family: str
-    first: str
-    last: str | None
-    variants: dict[str, str]
+    number: int  # compute capability without its dot
+    family: str  # NVIDIA's name of the generation
+    first: str  # oldest toolkit of the table that compiles it
+    last: str | None  # newest toolkit that compiles it; ``None`` while all newer ones do
+    variants: dict[str, str]  # suffix → first toolkit that has it
 
 
 @cache
@@ -233,19 +219,12 @@ def architectures() -> dict[int, KnownArch]:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU by the name on its box.
+    """A GPU by the name on its box."""
 
-    Args:
-        name: As the table spells it.
-        capability: Its compute capability.
-        base: The recipe that a bundle for it starts from.
-        arm: Whether it is only sold beside an ARM processor.
-    """
-
-    name: str
-    capability: ComputeCapability
-    base: str = "gtx1060"
-    arm: bool = False
+    name: str  # as the table spells it
+    capability: ComputeCapability  # its compute capability
+    base: str = "gtx1060"  # the recipe that a bundle for it starts from
+    arm: bool = False  # whether it is only sold beside an ARM processor
 
     @property
     def listed(self) -> bool:

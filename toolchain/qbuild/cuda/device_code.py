@@ -9,15 +9,7 @@ from typing import Final
 
 from qbuild import resources
 from qbuild.binary.fatbin import FatReport
-from qbuild.cuda.arch import (
-    Coverage,
-    CudaArch,
-    Gpu,
-    architectures,
-    coverage,
-    find_gpu,
-    parse_arch,
-)
+from qbuild.cuda.arch import Coverage, CudaArch, Gpu, architectures, coverage, find_gpu, parse_arch
 from qbuild.errors import RecipeError, VerifyError
 
 WORDS: Final[dict[Coverage, str]] = {
@@ -29,17 +21,11 @@ WORDS: Final[dict[Coverage, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuVerdict:
-    """How one GPU runs a bundle.
+    """How one GPU runs a bundle."""
 
-    Args:
-        gpu: The GPU.
-        coverage: ``native``, ``jit`` or ``none``.
-        arch: The architecture that it runs by.
-    """
-
-    gpu: Gpu
-    coverage: Coverage
-    arch: CudaArch | None
+    gpu: Gpu  # the GPU
+    coverage: Coverage  # ``native``, ``jit`` or ``none``
+    arch: CudaArch | None  # the architecture that it runs by
 
     def __str__(self) -> str:
         words = WORDS[self.coverage]
@@ -78,11 +64,6 @@ def held_archs(report: FatReport) -> tuple[CudaArch, ...]:
 
 def check_archs(report: FatReport, archs: Sequence[CudaArch], *, where: str) -> None:
     """Check that a file holds exactly the cubins and PTX that the recipe names.
-
-    Args:
-        report: What was read from the file.
-        archs: The recipe's architectures.
-        where: The file, for messages.
 
     Raises:
         VerifyError: Something is missing, superfluous, or not in every compiled unit.

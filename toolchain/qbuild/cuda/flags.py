@@ -69,17 +69,11 @@ values; the emulated GPU found that. The cuda-clang series says the same to CMak
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """Where the parts are, with forward slashes.
+    """Where the parts are, with forward slashes."""
 
-    Args:
-        zig: The zig program.
-        zig_lib: Its ``lib`` folder.
-        tree: The CUDA tree that :mod:`qbuild.cuda.tree` assembled.
-    """
-
-    zig: str
-    zig_lib: str
-    tree: str
+    zig: str  # the zig program
+    zig_lib: str  # its ``lib`` folder
+    tree: str  # the CUDA tree that :mod:`qbuild.cuda.tree` assembled
 
 
 def target_triple(target: str, arch: str = "x86_64") -> str:
@@ -261,7 +255,4 @@ def path_entries(*, compiler: str, libraries: Sequence[str]) -> dict[str, bool |
                 f"CMake cannot take the path {path}",
                 fix="move qbuild's folders to a path without semicolons and quotes",
             )
-    return {
-        "GGML_CUDA_CLANG_COMPILER": compiler,
-        "GGML_CUDA_CLANG_LIBRARIES": ";".join(libraries),
-    }
+    return {"GGML_CUDA_CLANG_COMPILER": compiler, "GGML_CUDA_CLANG_LIBRARIES": ";".join(libraries)}

@@ -49,34 +49,21 @@ _PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One archive of a release.
+    """One archive of a release."""
 
-    Args:
-        name: ``cuda_nvcc``.
-        version: Its own version: ``12.9.86``.
-        path: Where it lies, relative to the JSON file.
-        sha256: Of the archive.
-        size: Bytes of the archive.
-    """
-
-    name: str
-    version: str
-    path: str
-    sha256: str
-    size: int
+    name: str  # ``cuda_nvcc``
+    version: str  # its own version: ``12.9.86``
+    path: str  # where it lies, relative to the JSON file
+    sha256: str  # of the archive
+    size: int  # bytes of the archive
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """What one ``redistrib_*.json`` says for one platform.
+    """What one ``redistrib_*.json`` says for one platform."""
 
-    Args:
-        label: ``12.9.1``.
-        components: The needed ones.
-    """
-
-    label: str
-    components: tuple[Component, ...]
+    label: str  # ``12.9.1``
+    components: tuple[Component, ...]  # the needed ones
 
 
 def parse(data: bytes, *, where: str, platform: str = "linux-x86_64") -> Release:

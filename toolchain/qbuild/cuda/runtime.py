@@ -21,11 +21,7 @@ from qbuild.errors import BundleError, ToolchainError
 
 
 def planned(
-    sizes: Mapping[str, int],
-    archs: Sequence[CudaArch],
-    *,
-    target: str,
-    driver: str | None = None,
+    sizes: Mapping[str, int], archs: Sequence[CudaArch], *, target: str, driver: str | None = None
 ) -> str:
     """Return the cuBLAS version that a plan fetches, by what the committed table says of each.
 
@@ -67,11 +63,6 @@ def planned(
 def check_driver(version: str, *, target: str, driver: str | None) -> None:
     """Check a promised driver against CUDA itself, where no cuBLAS is chosen by it.
 
-    Args:
-        version: CUDA version of the runtime.
-        target: ``linux`` or ``windows``.
-        driver: Lowest driver that the recipe promises.
-
     Raises:
         ToolchainError: It is too old for this CUDA.
     """
@@ -86,23 +77,15 @@ def check_driver(version: str, *, target: str, driver: str | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """One library of one version, as its file says.
+    """One library of one version, as its file says."""
 
-    Args:
-        name: File name: ``cublas64_12.dll``.
-        size: Bytes.
-        exports: Names it exports.
-        cubins: Architectures it has machine code for; empty when it holds no device code.
-        ptx: Architectures it has PTX for.
-        compression: How its device code is stored.
-    """
-
-    name: str
-    size: int
-    exports: frozenset[str]
+    name: str  # file name: ``cublas64_12.dll``
+    size: int  # bytes
+    exports: frozenset[str]  # names it exports
+    # architectures it has machine code for; empty when it holds no device code
     cubins: tuple[str, ...]
-    ptx: tuple[str, ...]
-    compression: Compression
+    ptx: tuple[str, ...]  # architectures it has PTX for
+    compression: Compression  # how its device code is stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +109,12 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The chosen version and why each other one was not.
+    """The chosen version and why each other one was not."""
 
-    Args:
-        candidate: The chosen libraries.
-        driver: Lowest driver that they need.
-        proofs: One sentence for each of: symbols, architectures, compression.
-        rejected: (version, reason) of the others.
-    """
-
-    candidate: Candidate
-    driver: str
-    proofs: tuple[str, ...]
-    rejected: tuple[tuple[str, str], ...]
+    candidate: Candidate  # the chosen libraries
+    driver: str  # lowest driver that they need
+    proofs: tuple[str, ...]  # one sentence for each of: symbols, architectures, compression
+    rejected: tuple[tuple[str, str], ...]  # (version, reason) of the others
 
 
 def read_dll(path: Path) -> Library:
@@ -169,15 +145,7 @@ def lacks(
     driver: str,
     target: str,
 ) -> str | None:
-    """Return the first reason why a candidate will not do, or ``None``.
-
-    Args:
-        candidate: The libraries of one version.
-        symbols: Names that the program imports from them.
-        archs: The recipe's architectures.
-        driver: Lowest driver that the recipe promises.
-        target: ``linux`` or ``windows``.
-    """
+    """Return the first reason why a candidate will not do, or ``None``."""
     have = frozenset().union(*(each.exports for each in candidate.libraries))
     absent = sorted(set(symbols) - have)
     if absent:

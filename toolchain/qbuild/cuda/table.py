@@ -40,19 +40,12 @@ def minor(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolkit:
-    """One row: a CUDA toolkit and the host compilers its ``host_config.h`` lets through.
+    """One row: a CUDA toolkit and the host compilers its ``host_config.h`` lets through."""
 
-    Args:
-        version: ``12.9``.
-        gcc: Newest GCC major version.
-        clang: Newest clang major version as nvcc's host compiler.
-        msvc: Oldest and newest ``_MSC_VER``.
-    """
-
-    version: str
-    gcc: int
-    clang: int
-    msvc: tuple[int, int]
+    version: str  # ``12.9``
+    gcc: int  # newest GCC major version
+    clang: int  # newest clang major version as nvcc's host compiler
+    msvc: tuple[int, int]  # oldest and newest ``_MSC_VER``
 
 
 @cache

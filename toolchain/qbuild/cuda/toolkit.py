@@ -38,65 +38,41 @@ _SECONDS: Final = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Toolkit:
-    """One CUDA toolkit.
+    """One CUDA toolkit."""
 
-    Args:
-        root: Its folder: ``bin/nvcc`` lies in it.
-        version: ``12.9.86`` (nvcc's) or ``12.9``; empty when nvcc does not say.
-        found: How it was found: ``CUDA_HOME``, ``PATH``, ``/usr/local``.
-        cublas: Whether cuBLAS's header and library are in it.
-        static: Whether the runtime's static libraries are in it: CMake's trial of nvcc links them.
-        stamp: (program, bytes, time in ns) of :data:`PROGRAMS`: they change with an upgrade.
-    """
-
-    root: str
-    version: str
-    found: str
-    cublas: bool
+    root: str  # its folder: ``bin/nvcc`` lies in it
+    version: str  # ``12.9.86`` (nvcc's) or ``12.9``; empty when nvcc does not say
+    found: str  # how it was found: ``CUDA_HOME``, ``PATH``, ``/usr/local``
+    cublas: bool  # whether cuBLAS's header and library are in it
+    # whether the runtime's static libraries are in it: CMake's trial of nvcc links them
     static: bool = True
+    # (program, bytes, time in ns) of :data:`PROGRAMS`: they change with an upgrade
     stamp: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostCompiler:
-    """One C and C++ compiler that may compile nvcc's host side.
+    """One C and C++ compiler that may compile nvcc's host side."""
 
-    Args:
-        kind: ``gcc`` or ``clang``.
-        cc: Path of the C compiler.
-        cxx: Path of the C++ compiler.
-        version: ``12.2.0``.
-        stamp: (path, bytes, time in ns) of both: they change with an upgrade.
-    """
-
-    kind: str
-    cc: str
-    cxx: str
-    version: str
+    kind: str  # ``gcc`` or ``clang``
+    cc: str  # path of the C compiler
+    cxx: str  # path of the C++ compiler
+    version: str  # ``12.2.0``
+    # (path, bytes, time in ns) of both: they change with an upgrade
     stamp: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a machine has, in the order in which it is tried.
+    """What a machine has, in the order in which it is tried."""
 
-    Args:
-        toolkits: Toolkits.
-        compilers: Host compilers; the default one of the machine first.
-        problems: What looked like a toolkit and is none, one sentence each.
-    """
-
-    toolkits: tuple[Toolkit, ...] = ()
-    compilers: tuple[HostCompiler, ...] = ()
-    problems: tuple[str, ...] = ()
+    toolkits: tuple[Toolkit, ...] = ()  # toolkits
+    compilers: tuple[HostCompiler, ...] = ()  # host compilers; the default one of the machine first
+    problems: tuple[str, ...] = ()  # what looked like a toolkit and is none, one sentence each
 
 
 def choose(
-    machine: Machine,
-    archs: Sequence[CudaArch],
-    *,
-    where: str | None = None,
-    cublas: bool = True,
+    machine: Machine, archs: Sequence[CudaArch], *, where: str | None = None, cublas: bool = True
 ) -> tuple[Toolkit, HostCompiler]:
     """Return the first toolkit that compiles every architecture, and the compiler it goes with.
 

@@ -30,8 +30,7 @@ from qbuild.binary.pe import read_pe
 from qbuild.errors import ToolchainError
 
 FORMAT: Final = 1
-MAJOR: Final = 12
-"""Major version of CUDA of all wheels below."""
+MAJOR: Final = 12  # major version of CUDA of all wheels below
 
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
 RUNTIME: Final = "nvidia-cuda-runtime-cu12"
@@ -52,10 +51,7 @@ _NVFATBIN_FILE: Final = {
     "linux": "nvidia/nvfatbin/lib/libnvfatbin.so.12",
     "windows": "nvidia/nvfatbin/bin/nvfatbin_120_0.dll",
 }
-_HOST_TRIPLE: Final = {
-    "linux": "x86_64-linux-gnu.2.28",
-    "windows": "x86_64-windows-gnu",
-}
+_HOST_TRIPLE: Final = {"linux": "x86_64-linux-gnu.2.28", "windows": "x86_64-windows-gnu"}
 IMPORTED: Final = ("cublas64_12", "cublasLt64_12")
 """DLLs whose wheel has no import library; ggml-cuda links the first."""
 
@@ -106,13 +102,7 @@ def linked(target: str, *, cublas: bool) -> tuple[str, ...]:
 
 
 def files(*, host: str, target: str, cublas: bool = True) -> tuple[tuple[str, str, str], ...]:
-    """Return (project, file in its wheel, folder of the tree) of every single file.
-
-    Args:
-        host: ``linux`` or ``windows``: where clang and ptxas run.
-        target: ``linux`` or ``windows``: what is built for.
-        cublas: Whether ggml-cuda links cuBLAS.
-    """
+    """Return (project, file in its wheel, folder of the tree) of every single file."""
     exe = ".exe" if host == "windows" else ""
     libraries = (
         ((RUNTIME, "nvidia/cuda_runtime/lib/x64/cudart.lib"),)
@@ -128,13 +118,7 @@ def files(*, host: str, target: str, cublas: bool = True) -> tuple[tuple[str, st
 
 
 def provided(target: str, *, runtime: bool, cublas: bool) -> Mapping[str, tuple[str, str]]:
-    """Return the libraries that a bundle may take from wheels: name → (project, file).
-
-    Args:
-        target: ``linux`` or ``windows``.
-        runtime: Whether the runtime is bundled.
-        cublas: Whether cuBLAS is.
-    """
+    """Return the libraries that a bundle may take from wheels: name → (project, file)."""
     inside = {RUNTIME: runtime, CUBLAS: cublas}
     files = RUNTIME_FILES[target]
     return {Path(file).name: (project, file) for project, file in files if inside[project]}
@@ -142,15 +126,10 @@ def provided(target: str, *, runtime: bool, cublas: bool) -> Mapping[str, tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command that completes the tree.
+    """A command that completes the tree."""
 
-    Args:
-        argv: Program and arguments.
-        makes: The file it writes.
-    """
-
-    argv: tuple[str, ...]
-    makes: Path
+    argv: tuple[str, ...]  # program and arguments
+    makes: Path  # the file it writes
 
 
 def assemble(

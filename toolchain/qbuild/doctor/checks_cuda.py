@@ -91,11 +91,7 @@ def architectures_of_toolkit(facts: Facts) -> Iterator[Hit]:
 
 def mixed_toolkits(facts: Facts) -> Iterator[Hit]:
     """nvcc, headers and runtime of one version; CUDA_PATH where nvcc is."""
-    parts = {
-        "nvcc": facts.nvcc,
-        "the headers": facts.cuda_headers,
-        "cudart": facts.cudart_lib,
-    }
+    parts = {"nvcc": facts.nvcc, "the headers": facts.cuda_headers, "cudart": facts.cudart_lib}
     known = {name: minor(version) for name, version in parts.items() if version}
     if len(set(known.values())) > 1:
         yield Hit(
@@ -192,10 +188,7 @@ def gpu_in_wsl(facts: Facts) -> Iterator[Hit]:
         or facts.recipe in gpu_recipes()
     )
     if facts.is_wsl and facts.gpus == () and wanted:
-        yield Hit(
-            id="cuda-no-device-wsl",
-            found="CUDA is wanted, and WSL shows no GPU",
-        )
+        yield Hit(id="cuda-no-device-wsl", found="CUDA is wanted, and WSL shows no GPU")
 
 
 def gpu_driver(facts: Facts) -> Iterator[Hit]:

@@ -41,8 +41,7 @@ _PROXY: Final = re.compile(
 )
 _TREE: Final = re.compile(r"Build files have been written to: (?P<folder>.+?)\s*$")
 
-Told = tuple[Hit, tuple[str, ...]]
-"""A finding and the lines that show it."""
+Told = tuple[Hit, tuple[str, ...]]  # a finding and the lines that show it
 
 
 def in_log(log: LogText) -> Iterator[Told]:

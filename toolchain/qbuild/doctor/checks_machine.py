@@ -28,8 +28,7 @@ GB_PER_CXX_JOB: Final = 1.5
 -O3; CUDA: the figure of public reports (llama.cpp 17844)."""
 
 GB_CUDA_BUILD: Final = 20.0
-GB_CPU_BUILD: Final = 3.0
-"""Room that one build takes in the store, rounded up."""
+GB_CPU_BUILD: Final = 3.0  # room that one build takes in the store, rounded up
 
 _OWN_COMPILER: Final = ("zig", "clang-cuda")
 _CUDA: Final = ("nvcc", "clang-cuda")

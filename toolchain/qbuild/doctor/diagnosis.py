@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "hint"]
@@ -18,29 +18,18 @@ UNTESTED = "derived from reports and captured facts; never run on a real Windows
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Args:
-        id: Name of the check, stable across versions; `docs/reference/doctor.md` lists all.
-        severity: How bad it is.
-        found: What was found, in one sentence.
-        why: Why it matters.
-        mend: How to mend it.
-        recipe: The change to the recipe (or the recipe to take) that mends it; empty: none does.
-        verb: The command of qbuild's that goes further; empty: there is none.
-        evidence: Lines of the log that show it, ``line 12: …``.
-        note: How far the check itself can be trusted; empty: nothing to say.
-    """
-
-    id: str
-    severity: Severity
-    found: str
-    why: str
-    mend: str
+    id: str  # name of the check, stable across versions; `docs/reference/doctor.md` lists all
+    severity: Severity  # how bad it is
+    found: str  # what was found, in one sentence
+    why: str  # why it matters
+    mend: str  # how to mend it
+    # the change to the recipe (or the recipe to take) that mends it; empty: none does
     recipe: str = ""
-    verb: str = ""
-    evidence: tuple[str, ...] = ()
-    note: str = ""
+    verb: str = ""  # the command of qbuild's that goes further; empty: there is none
+    evidence: tuple[str, ...] = ()  # lines of the log that show it, ``line 12: …``
+    note: str = ""  # how far the check itself can be trusted; empty: nothing to say
 
     def render(self) -> str:
         """Return the lines that a person reads."""
@@ -62,17 +51,7 @@ class Diagnosis:
 
     def as_json(self) -> dict[str, object]:
         """Return it as a machine reads it under ``--json``."""
-        return {
-            "id": self.id,
-            "severity": self.severity,
-            "found": self.found,
-            "why": self.why,
-            "mend": self.mend,
-            "recipe": self.recipe,
-            "verb": self.verb,
-            "evidence": list(self.evidence),
-            "note": self.note,
-        }
+        return {**asdict(self), "evidence": list(self.evidence)}
 
 
 def _wrapped(label: str, text: str) -> str:

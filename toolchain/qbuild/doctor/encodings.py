@@ -22,8 +22,7 @@ _MOST: Final = 32 << 20
 """Bytes of a log's head, and of its tail, that are read at all: characters take up to four, and
 colours as much again."""
 
-_SAMPLE: Final = 300
-"""Lines that are looked at to find the code page."""
+_SAMPLE: Final = 300  # lines that are looked at to find the code page
 
 
 def decode(data: bytes, code_page: str | None = None) -> str:

@@ -11,11 +11,9 @@ from typing import Final
 
 from qbuild.doctor.log import LogText
 
-MOST: Final = 5
-"""Lines that are shown; the first errors are mostly the cause."""
+MOST: Final = 5  # lines that are shown; the first errors are mostly the cause
 
-_LONGEST: Final = 240
-"""Characters of a line that are shown."""
+_LONGEST: Final = 240  # characters of a line that are shown
 
 # "error" in the languages of compilers, CMake, git and Windows, as a label: before a colon, a
 # number or a bracket, or at the line's beginning.
@@ -50,15 +48,10 @@ _NOT: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorLine:
-    """A line that says that something failed.
+    """A line that says that something failed."""
 
-    Args:
-        number: Its number in the log, from 1.
-        text: What it says, cut where it is long.
-    """
-
-    number: int
-    text: str
+    number: int  # its number in the log, from 1
+    text: str  # what it says, cut where it is long
 
 
 def error_lines(text: str) -> tuple[ErrorLine, ...]:

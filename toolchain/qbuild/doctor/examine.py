@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def explain(log_text: str) -> tuple[Diagnosis, ...]:
-    """Return what is wrong in a failed log, likeliest cause first; empty: nothing is known.
-
-    Args:
-        log_text: The whole log, or what is left of it.
-    """
+    """Return what is wrong in a failed log, likeliest cause first; empty: nothing is known."""
     log = LogText(log_text)
     return _together(log, scan(log), {})
 
@@ -28,10 +24,6 @@ def examine(facts: Facts, log_text: str = "") -> tuple[Diagnosis, ...]:
 
     What the log shows comes first, made more exact by the facts; then what only the facts show,
     worst first.
-
-    Args:
-        facts: What is known about the machine.
-        log_text: A failed log, if there is one.
     """
     from qbuild.doctor.checks import run_checks
 

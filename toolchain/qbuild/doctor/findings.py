@@ -16,8 +16,7 @@ from qbuild.doctor.codes import win32
 from qbuild.doctor.diagnosis import UNTESTED, Diagnosis, Severity
 from qbuild.doctor.signatures import Signature, signature
 
-FOLDER: Final = "doctor"
-"""Folder of the tables below ``toolchain/data``."""
+FOLDER: Final = "doctor"  # folder of the tables below ``toolchain/data``
 
 
 @dataclass(frozen=True, kw_only=True)

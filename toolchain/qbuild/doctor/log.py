@@ -48,21 +48,14 @@ _PREFIX: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class LogHit:
-    """A signature seen in a log.
+    """A signature seen in a log."""
 
-    Args:
-        finding: Row of the table.
-        position: Where in the compact text.
-        evidence: The lines that show it.
-        groups: Named groups of the signature, as they were written (upper case is lost).
-        codes: The codes that a rounded one can stand for.
-    """
-
-    finding: Finding
-    position: int
-    evidence: tuple[str, ...]
+    finding: Finding  # row of the table
+    position: int  # where in the compact text
+    evidence: tuple[str, ...]  # the lines that show it
+    # named groups of the signature, as they were written (upper case is lost)
     groups: dict[str, str]
-    codes: tuple[int, ...] = ()
+    codes: tuple[int, ...] = ()  # the codes that a rounded one can stand for
 
 
 class LogText:

@@ -19,8 +19,7 @@ from qbuild import bounds, host
 from qbuild.doctor.machine_facts import Disk, GpuFacts
 
 RegistryValue = str | int | None
-_POWER = "/sys/class/power_supply"
-"""Linux: Documentation/ABI/testing/sysfs-class-power."""
+_POWER = "/sys/class/power_supply"  # Linux: Documentation/ABI/testing/sysfs-class-power
 _TIMEOUT = 10.0  # seconds for `gcc -dumpfullversion` and the like
 
 

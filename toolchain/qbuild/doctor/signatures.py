@@ -35,15 +35,10 @@ def compact(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """One text by which a diagnosis is known.
+    """One text by which a diagnosis is known."""
 
-    Args:
-        literal: Compact text to look for; empty: ``pattern`` is asked.
-        pattern: Regular expression on compact text.
-    """
-
-    literal: str = ""
-    pattern: re.Pattern[str] | None = None
+    literal: str = ""  # compact text to look for; empty: ``pattern`` is asked
+    pattern: re.Pattern[str] | None = None  # regular expression on compact text
 
     def find(self, compacted: str) -> Found | None:
         """Return its first place in a compact text."""
@@ -109,8 +104,7 @@ _TOKEN: Final = re.compile(
 _SHORTEST: Final = 4
 """Characters; shorter pieces are everywhere. One outside ASCII says as much as three."""
 
-Pieces = tuple[str, ...]
-"""Texts of which one must be there; empty: nothing is known."""
+Pieces = tuple[str, ...]  # texts of which one must be there; empty: nothing is known
 
 
 @cache

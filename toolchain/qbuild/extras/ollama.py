@@ -25,21 +25,13 @@ _LONG: Final = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a Modelfile needs of a GGUF.
+    """What a Modelfile needs of a GGUF."""
 
-    Args:
-        name: The model's name, or "".
-        context: Tokens it was trained with; 0: not said.
-        template: Its chat template, or "".
-        bos: Text of the token it begins with, or "" when it adds none.
-        stops: Texts that end an answer.
-    """
-
-    name: str
-    context: int
-    template: str
-    bos: str
-    stops: tuple[str, ...]
+    name: str  # the model's name, or ""
+    context: int  # tokens it was trained with; 0: not said
+    template: str  # its chat template, or ""
+    bos: str  # text of the token it begins with, or "" when it adds none
+    stops: tuple[str, ...]  # texts that end an answer
 
 
 @dataclass(frozen=True, kw_only=True)

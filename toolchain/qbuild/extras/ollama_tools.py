@@ -22,39 +22,27 @@ Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 Render = Callable[[Sequence[Message], Sequence[Tool], bool], str]
 """Messages, tools and whether an answer is to follow → the text that the model reads."""
-Around = Mapping[str, tuple[str, str]]
-"""Role → text before and after a message without tools."""
+Around = Mapping[str, tuple[str, str]]  # role → text before and after a message without tools
 
 _MARK: Final = "qBuIlD{}mArK"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolTurns:
-    """What a template writes around tools, their calls and their results.
+    """What a template writes around tools, their calls and their results."""
 
-    Args:
-        head: Around the list of tools, without a system message.
-        head_system: Around the two of system message and list; None: there is no system role.
-        system_first: Whether the system message stands before the list.
-        whole: Whether a tool is listed with its ``type``, or its ``function`` alone.
-        separator: Between two tools.
-        opening: Before the first call of an answer without text, and of one with text.
-        middle: Between a call's name and its arguments.
-        between: Between two calls.
-        closing: After the last call.
-        results: Before the first result, between two in a row, after the last.
-    """
-
-    head: tuple[str, str]
+    head: tuple[str, str]  # around the list of tools, without a system message
+    # around the two of system message and list; None: there is no system role
     head_system: tuple[str, str, str] | None
-    system_first: bool
-    whole: bool
-    separator: str
+    system_first: bool  # whether the system message stands before the list
+    whole: bool  # whether a tool is listed with its ``type``, or its ``function`` alone
+    separator: str  # between two tools
+    # before the first call of an answer without text, and of one with text
     opening: tuple[str, str]
-    middle: str
-    between: str
-    closing: str
-    results: tuple[str, str, str]
+    middle: str  # between a call's name and its arguments
+    between: str  # between two calls
+    closing: str  # after the last call
+    results: tuple[str, str, str]  # before the first result, between two in a row, after the last
 
     def _listed(self, tools: Sequence[Tool]) -> str:
         return self.separator.join(_json(t if self.whole else t["function"]) for t in tools)

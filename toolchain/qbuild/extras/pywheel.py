@@ -59,23 +59,14 @@ _BUILD = "import sys; from scikit_build_core.build import build_wheel; build_whe
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """What the wheel says about itself.
+    """What the wheel says about itself."""
 
-    Args:
-        project: Name for ``pip install``, e.g. ``qbuild-llama-avx2``.
-        version: PEP 440 version, e.g. ``0.5.0.dev0+g0c1e57098``.
-        platform: Platform tag, e.g. ``manylinux_2_28_x86_64``.
-        programs: Command → file in the bundle.
-        licence: SPDX expression of everything inside; empty: not all of it has one.
-        summary: One line for people.
-    """
-
-    project: str
-    version: str
-    platform: str
-    programs: Mapping[str, str]
-    licence: str
-    summary: str
+    project: str  # name for ``pip install``, e.g. ``qbuild-llama-avx2``
+    version: str  # PEP 440 version, e.g. ``0.5.0.dev0+g0c1e57098``
+    platform: str  # platform tag, e.g. ``manylinux_2_28_x86_64``
+    programs: Mapping[str, str]  # command → file in the bundle
+    licence: str  # SPDX expression of everything inside; empty: not all of it has one
+    summary: str  # one line for people
 
     @property
     def package(self) -> str:
@@ -90,10 +81,6 @@ class Described:
 
 def describe(manifest: Mapping[str, Any], sbom: Mapping[str, Any]) -> Described:
     """Return what a wheel of this bundle is called and holds.
-
-    Args:
-        manifest: The zip's ``manifest.json``.
-        sbom: The zip's ``sbom.cdx.json``.
 
     Raises:
         BundleError: The bundle holds no program, or is for a machine wheels have no tag for.

@@ -37,7 +37,6 @@ _GPU: Final = {
 }
 """What differs in a unit for a GPU."""
 _FOLDER: Final = re.compile(r"/[\w./@+ -]*[\w.]")
-_WINDOWS_FOLDER: Final = re.compile(r"[A-Za-z]:\\[^<>:\"/|?*%!^&\x00-\x1f]*")
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _MEMORY: Final = re.compile(r"[1-9]\d{0,4}[MGT]|[1-9]\d?%")
 _UPSTREAM: Final = re.compile(r"[A-Za-z0-9.-]{1,253}:[1-9]\d{0,4}")

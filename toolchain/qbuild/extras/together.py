@@ -17,19 +17,12 @@ from qbuild.recipe.model import FlagValue, Launch, Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one server takes.
+    """What one server takes."""
 
-    Args:
-        name: Its profile.
-        model: The model's file.
-        gpu: Bytes on the GPU.
-        ram: Bytes in main memory.
-    """
-
-    name: str
-    model: str
-    gpu: int
-    ram: int
+    name: str  # its profile
+    model: str  # the model's file
+    gpu: int  # bytes on the GPU
+    ram: int  # bytes in main memory
 
 
 def profiles_together(recipe: Recipe, name: str) -> dict[str, Launch]:

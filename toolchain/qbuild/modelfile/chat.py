@@ -23,29 +23,17 @@ _VISION: Final = ("<|vision_start|>", "<|image_pad|>", "<start_of_image>", "<ima
 
 @dataclass(frozen=True, kw_only=True)
 class Chat:
-    """What a model's text is made of.
+    """What a model's text is made of."""
 
-    Args:
-        tokenizer: Its kind, e.g. ``gpt2``.
-        pre: The rule by which text is split first, e.g. ``qwen2``.
-        control: Control and user-defined tokens, without numbered spare ones.
-        spare: How many of those were left out.
-        has_template: The file brings a chat template.
-        tools: The template takes a list of tools.
-        format: How it writes calls; ``None``: no way that is known here.
-        missing: Tags of that format that are no single token of the vocabulary.
-        vision: The vocabulary has tokens for pictures.
-    """
-
-    tokenizer: str | None
-    pre: str | None
-    control: tuple[str, ...]
-    spare: int
-    has_template: bool
-    tools: bool
-    format: ChatFormat | None
-    missing: tuple[str, ...]
-    vision: bool
+    tokenizer: str | None  # its kind, e.g. ``gpt2``
+    pre: str | None  # the rule by which text is split first, e.g. ``qwen2``
+    control: tuple[str, ...]  # control and user-defined tokens, without numbered spare ones
+    spare: int  # how many of those were left out
+    has_template: bool  # the file brings a chat template
+    tools: bool  # the template takes a list of tools
+    format: ChatFormat | None  # how it writes calls; ``None``: no way that is known here
+    missing: tuple[str, ...]  # tags of that format that are no single token of the vocabulary
+    vision: bool  # the vocabulary has tokens for pictures
 
 
 def chat_of(head: Header) -> Chat:

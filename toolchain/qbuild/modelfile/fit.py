@@ -31,37 +31,21 @@ Where = Literal["gpu", "experts", "partly", "cpu"]
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a model lies, run with one context.
+    """Where a model lies, run with one context."""
 
-    Args:
-        context: How it is run.
-        where: ``gpu``: all of it there; ``experts``: all but experts; ``partly``: some layers;
-            ``cpu``: nothing on a GPU.
-        gpu_layers: --n-gpu-layers.
-        cpu_moe: --n-cpu-moe.
-        gpu: Bytes on the GPU, the estimate for computing among them.
-        ram: Bytes in main memory, the same.
-        fits: Main memory has room for its part; ``None``: not known.
-    """
-
-    context: Context
+    context: Context  # how it is run
+    # ``gpu``: all of it there; ``experts``: all but experts; ``partly``: some layers; ``cpu``:
+    # nothing on a GPU
     where: Where
-    gpu_layers: int
-    cpu_moe: int
-    gpu: int
-    ram: int
-    fits: bool | None
+    gpu_layers: int  # --n-gpu-layers
+    cpu_moe: int  # --n-cpu-moe
+    gpu: int  # bytes on the GPU, the estimate for computing among them
+    ram: int  # bytes in main memory, the same
+    fits: bool | None  # main memory has room for its part; ``None``: not known
 
 
 def place(shape: Shape, weights: Weights, context: Context, budget: Budget) -> Placement:
-    """Return the placement that puts most on the GPU.
-
-    Args:
-        shape: The model's dimensions.
-        weights: Its weights.
-        context: How it is run.
-        budget: What it may take.
-    """
+    """Return the placement that puts most on the GPU."""
     return _Placer(shape=shape, weights=weights, context=context, budget=budget).best()
 
 

@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -54,18 +54,12 @@ _U64: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """A list in the header; its items stay in the file until they are asked for.
+    """A list in the header; its items stay in the file until they are asked for."""
 
-    Args:
-        kind: GGUF's number of the items' type.
-        count: How many there are.
-        offset: Where the first begins.
-        starts: Where each text's length field lies; kept for the vocabulary and short lists.
-    """
-
-    kind: int
-    count: int
-    offset: int
+    kind: int  # GGUF's number of the items' type
+    count: int  # how many there are
+    offset: int  # where the first begins
+    # where each text's length field lies; kept for the vocabulary and short lists
     starts: array[int] | None = None
 
 
@@ -90,26 +84,16 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The header of one file.
+    """The header of one file."""
 
-    Args:
-        path: The file.
-        size: Its size in bytes.
-        on_disk: How many of them the file system has really stored, where it says.
-        version: GGUF version.
-        keys: Key → number, text, or :class:`List`.
-        tensors: The tensors, in the order of the file.
-        data_offset: Where the tensors' data begins.
-        kinds: Key → GGUF's number of its type: llama.cpp takes a u32 for no i32.
-    """
-
-    path: Path
-    size: int
-    on_disk: int | None
-    version: int
-    keys: Mapping[str, Any]
-    tensors: tuple[Tensor, ...]
-    data_offset: int
+    path: Path  # the file
+    size: int  # its size in bytes
+    on_disk: int | None  # how many of them the file system has really stored, where it says
+    version: int  # GGUF version
+    keys: Mapping[str, Any]  # key → number, text, or :class:`List`
+    tensors: tuple[Tensor, ...]  # the tensors, in the order of the file
+    data_offset: int  # where the tensors' data begins
+    # key → GGUF's number of its type: llama.cpp takes a u32 for no i32
     kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -167,13 +151,7 @@ class Header:
             return None
         if not isinstance(value, List) or value.kind in (6, 12, _TEXT) or value.count > most:
             raise self.wrong(key, f"a list of at most {most} whole numbers")
-        code, size = _SCALARS[value.kind]
-        with self.path.open("rb") as stream:
-            stream.seek(value.offset)
-            data = stream.read(value.count * size)
-        if len(data) != value.count * size:
-            raise self.wrong(key, "all there (the file changed while it was read)")
-        return tuple(int(each) for each in struct.unpack(f"<{value.count}{code}", data))
+        return tuple(int(each) for each in self._scalars(key, value))
 
     def items(self, key: str, *, most: int) -> list[Any]:
         """Return a list's items, whatever their type.
@@ -186,6 +164,9 @@ class Header:
             raise self.wrong(key, f"a list of at most {most} items")
         if value.kind == _TEXT:
             return list(self.texts(key, range(value.count)))
+        return list(self._scalars(key, value))
+
+    def _scalars(self, key: str, value: List) -> Sequence[Any]:
         code, size = _SCALARS[value.kind]
         with self.path.open("rb") as stream:
             stream.seek(value.offset)
@@ -194,7 +175,7 @@ class Header:
             raise self.wrong(key, "all there (the file changed while it was read)")
         if code == "?":  # any byte but 0 is true
             return [each != 0 for each in data]
-        return list(struct.unpack(f"<{value.count}{code}", data))
+        return struct.unpack(f"<{value.count}{code}", data)
 
     def raw_texts(self, key: str) -> list[bytes]:
         """Return all texts of a list as bytes; half a second for the largest vocabularies."""

@@ -20,14 +20,7 @@ from typing import Any, Final
 from qbuild import resources
 from qbuild.modelfile.functions import Functions
 from qbuild.modelfile.header import Header, List, Tensor
-from qbuild.modelfile.program import (
-    Node,
-    Record,
-    Ref,
-    RefusedError,
-    Scope,
-    UnsureError,
-)
+from qbuild.modelfile.program import Node, Record, Ref, RefusedError, Scope, UnsureError
 
 _SCALAR: Final = {"uint16_t": 2, "uint32_t": 4, "int32_t": 5, "float": 6, "bool": 7,
                   "std::string": 8}  # fmt: skip
@@ -79,23 +72,14 @@ class Weight:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the loader says.
+    """What the loader says."""
 
-    Args:
-        refused: Why it stops, in its own words; "": it does not.
-        unread: Tensors of the file that it never asked for.
-        missing: The tensor that is not there, if that is why.
-        hparams: The hyperparameters as far as it came.
-        layers: What each layer was given.
-        model: The model's own tensors.
-    """
-
-    refused: str
-    unread: tuple[str, ...]
-    missing: str
-    hparams: Mapping[str, Any]
-    layers: Sequence[Mapping[str, Any]]
-    model: Mapping[str, Any]
+    refused: str  # why it stops, in its own words; "": it does not
+    unread: tuple[str, ...]  # tensors of the file that it never asked for
+    missing: str  # the tensor that is not there, if that is why
+    hparams: Mapping[str, Any]  # the hyperparameters as far as it came
+    layers: Sequence[Mapping[str, Any]]  # what each layer was given
+    model: Mapping[str, Any]  # the model's own tensors
 
 
 def load(head: Header, tensors: Sequence[Tensor], *, vocabulary: int) -> Answer | None:
@@ -142,9 +126,7 @@ class Loader(Functions):
         self.row = self.table["architectures"][arch]
         self.weights = {
             each.name: Weight(
-                name=each.name,
-                sides=each.shape,
-                type=f"GGML_TYPE_{each.type.name.upper()}",
+                name=each.name, sides=each.shape, type=f"GGML_TYPE_{each.type.name.upper()}"
             )
             for each in tensors
         }

@@ -22,17 +22,11 @@ _NEW_DRIVER: Final = "999.99"
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a model may take.
+    """What a model may take."""
 
-    Args:
-        gpus: Usable bytes of each card.
-        ram: Usable bytes of main memory; ``None``: not known.
-        notes: What a person should know about these numbers.
-    """
-
-    gpus: tuple[int, ...] = ()
-    ram: int | None = None
-    notes: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = ()  # usable bytes of each card
+    ram: int | None = None  # usable bytes of main memory; ``None``: not known
+    notes: tuple[str, ...] = ()  # what a person should know about these numbers
 
     @property
     def gpu(self) -> int:

@@ -30,21 +30,13 @@ _INPUT: Final = ("token_embd", "position_embd", "token_types", "per_layer_token_
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """How a model is going to be run.
+    """How a model is going to be run."""
 
-    Args:
-        tokens: Context size, --ctx-size.
-        keys: Cache type of K.
-        values: Cache type of V.
-        slots: Conversations at once, --parallel; they share the context.
-        mtp: Draft with the model's own heads (--spec-type draft-mtp).
-    """
-
-    tokens: int
-    keys: str = "f16"
-    values: str = "f16"
-    slots: int = 1
-    mtp: bool = False
+    tokens: int  # context size, --ctx-size
+    keys: str = "f16"  # cache type of K
+    values: str = "f16"  # cache type of V
+    slots: int = 1  # conversations at once, --parallel; they share the context
+    mtp: bool = False  # draft with the model's own heads (--spec-type draft-mtp)
 
     @property
     def per_slot(self) -> int:
@@ -58,13 +50,7 @@ def _pad(tokens: int) -> int:
 
 
 def layer_bytes(layer: Layer, shape: Shape, context: Context) -> int:
-    """Return what one layer keeps for a context.
-
-    Args:
-        layer: One of the shape's.
-        shape: The model's dimensions.
-        context: How it is run.
-    """
+    """Return what one layer keeps for a context."""
     cells = context.per_slot
     if layer.window:
         cells = _pad(min(cells, shape.window + UBATCH))
@@ -88,23 +74,15 @@ def cache_fits(shape: Shape, kind: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Where a model's weights belong.
+    """Where a model's weights belong."""
 
-    Args:
-        input: Bytes that stay on the CPU always (the token embeddings).
-        output: Bytes of the output layer.
-        layers: Bytes of each layer without its experts.
-        experts: Bytes of each layer's experts.
-        drafts: Bytes of the layers that draft; loaded only when they are used.
-        tied: Bytes of the token embeddings when they are the output matrix, too: a GPU that holds
-            the output layer holds a second copy.
-    """
-
-    input: int
-    output: int
-    layers: tuple[int, ...]
-    experts: tuple[int, ...]
-    drafts: int = 0
+    input: int  # bytes that stay on the CPU always (the token embeddings)
+    output: int  # bytes of the output layer
+    layers: tuple[int, ...]  # bytes of each layer without its experts
+    experts: tuple[int, ...]  # bytes of each layer's experts
+    drafts: int = 0  # bytes of the layers that draft; loaded only when they are used
+    # bytes of the token embeddings when they are the output matrix, too: a GPU that holds the
+    # output layer holds a second copy
     tied: int = 0
 
     @property
@@ -114,12 +92,7 @@ class Weights:
 
 
 def weigh(tensors: Iterable[Tensor], shape: Shape) -> Weights:
-    """Return where the weights belong.
-
-    Args:
-        tensors: All tensors of the model.
-        shape: Its dimensions.
-    """
+    """Return where the weights belong."""
     trunk = len(shape.layers)
     layers, experts = [0] * trunk, [0] * trunk
     entry = output = drafts = tied = 0

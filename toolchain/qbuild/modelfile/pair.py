@@ -31,12 +31,7 @@ _ENDS: Final = {"llama": 2, "gpt2": 11, "t5": 1}
 
 
 def pair_traps(target: Header, draft: Header) -> Iterator[Trap]:
-    """Yield why one model cannot draft for another.
-
-    Args:
-        target: The model that answers.
-        draft: The one that is to draft for it.
-    """
+    """Yield why one model cannot draft for another."""
     if draft.keys.get("general.architecture") in _OWN:
         return
     why = _difference(target, draft)

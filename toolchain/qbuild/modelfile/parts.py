@@ -22,17 +22,11 @@ _MAX_PARTS: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """All files of one model.
+    """All files of one model."""
 
-    Args:
-        parts: The headers of its files, in order; a whole model has one.
-        missing: Names of parts that are not there.
-        projectors: mmproj files in its folder.
-    """
-
-    parts: tuple[Header, ...]
-    missing: tuple[str, ...] = ()
-    projectors: tuple[Path, ...] = ()
+    parts: tuple[Header, ...]  # the headers of its files, in order; a whole model has one
+    missing: tuple[str, ...] = ()  # names of parts that are not there
+    projectors: tuple[Path, ...] = ()  # mmproj files in its folder
 
     @property
     def head(self) -> Header:

@@ -20,21 +20,13 @@ _FAR: Final = 1.35
 
 @dataclass(frozen=True, kw_only=True)
 class Quant:
-    """How a model's weights are stored.
+    """How a model's weights are stored."""
 
-    Args:
-        said: What the header says (general.file_type), e.g. ``Q4_K_M``.
-        named: What the file's name says.
-        mix: Tensor type → share of the weights' bytes, largest first.
-        bits: Bits per weight over all tensors.
-        block_bits: The same within the layers only: what quantisation names promise.
-    """
-
-    said: str | None
-    named: str | None
-    mix: tuple[tuple[str, float], ...]
-    bits: float
-    block_bits: float
+    said: str | None  # what the header says (general.file_type), e.g. ``Q4_K_M``
+    named: str | None  # what the file's name says
+    mix: tuple[tuple[str, float], ...]  # tensor type → share of the weights' bytes, largest first
+    bits: float  # bits per weight over all tensors
+    block_bits: float  # the same within the layers only: what quantisation names promise
 
 
 def quant_of(model: Model) -> Quant:

@@ -22,58 +22,36 @@ _GEMMA3N_KV_LAYERS: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """What one layer keeps.
+    """What one layer keeps."""
 
-    Args:
-        keys: Values of K per token; 0: it keeps none.
-        values: Values of V per token.
-        window: It looks back over the model's window only.
-        state: 4-byte numbers it keeps per conversation whatever its length (recurrent layers).
-    """
-
-    keys: int = 0
-    values: int = 0
-    window: bool = False
+    keys: int = 0  # values of K per token; 0: it keeps none
+    values: int = 0  # values of V per token
+    window: bool = False  # it looks back over the model's window only
+    # 4-byte numbers it keeps per conversation whatever its length (recurrent layers)
     state: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A model's dimensions.
+    """A model's dimensions."""
 
-    Args:
-        arch: Its architecture.
-        context: Tokens of context it was trained for.
-        embedding: Width of the residual stream.
-        layers: The layers of the model itself.
-        drafts: The layers that predict further tokens (MTP, NextN), which lie behind these.
-        window: Tokens that window layers look back; 0: none does.
-        heads: Attention heads of the first layer.
-        kv_heads: Key/value heads of the first layer that has any.
-        head_sizes: Sizes of a key and of a value that occur; a cache type's block must divide them.
-        vocabulary: Number of tokens; 0 is not known.
-        experts: Experts per layer; 0: not a mixture of experts.
-        experts_used: How many of them each token uses.
-        more: Why the memory is more than this says; empty: it is exact.
-        remembers: It generates text from a context; encoders do not.
-        deepstack: Layers that take features of a picture of their own, beside the input.
-    """
-
-    arch: str
-    context: int
-    embedding: int
-    layers: tuple[Layer, ...]
+    arch: str  # its architecture
+    context: int  # tokens of context it was trained for
+    embedding: int  # width of the residual stream
+    layers: tuple[Layer, ...]  # the layers of the model itself
+    # the layers that predict further tokens (MTP, NextN), which lie behind these
     drafts: tuple[Layer, ...] = ()
-    window: int = 0
-    heads: int
-    kv_heads: int
+    window: int = 0  # tokens that window layers look back; 0: none does
+    heads: int  # attention heads of the first layer
+    kv_heads: int  # Key/value heads of the first layer that has any
+    # sizes of a key and of a value that occur; a cache type's block must divide them
     head_sizes: frozenset[int]
-    vocabulary: int
-    experts: int = 0
-    experts_used: int = 0
-    more: str = ""
-    remembers: bool = True
-    deepstack: int = 0
+    vocabulary: int  # number of tokens; 0 is not known
+    experts: int = 0  # experts per layer; 0: not a mixture of experts
+    experts_used: int = 0  # how many of them each token uses
+    more: str = ""  # why the memory is more than this says; empty: it is exact
+    remembers: bool = True  # it generates text from a context; encoders do not
+    deepstack: int = 0  # layers that take features of a picture of their own, beside the input
 
     @property
     def input_width(self) -> int:

@@ -26,17 +26,11 @@ _SEES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """What the loader says to a projector.
+    """What the loader says to a projector."""
 
-    Args:
-        refused: Why it stops; "": it does not.
-        width: Numbers per picture token that it hands to the model; ``None``: not known.
-        deepstack: Layers whose features are handed over as well.
-    """
-
-    refused: str
-    width: int | None
-    deepstack: int = 0
+    refused: str  # why it stops; "": it does not
+    width: int | None  # numbers per picture token that it hands to the model; ``None``: not known
+    deepstack: int = 0  # layers whose features are handed over as well
 
 
 def look(head: Header) -> Sight | None:

@@ -21,25 +21,16 @@ from qbuild.modelfile.traps import file_traps, model_traps, special_kind
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One model.
+    """One model."""
 
-    Args:
-        model: Its files.
-        special: What it is when it is no language model; then the rest is not there.
-        shape: Its dimensions.
-        quant: How its weights are stored.
-        chat: Tokens and template.
-        weights: Where its weights belong.
-        traps: What is wrong, or will surprise.
-    """
-
-    model: Model
-    traps: tuple[Trap, ...]
+    model: Model  # its files
+    traps: tuple[Trap, ...]  # what is wrong, or will surprise
+    # what it is when it is no language model; then the rest is not there
     special: str | None = None
-    shape: Shape | None = None
-    quant: Quant | None = None
-    chat: Chat | None = None
-    weights: Weights | None = None
+    shape: Shape | None = None  # its dimensions
+    quant: Quant | None = None  # how its weights are stored
+    chat: Chat | None = None  # tokens and template
+    weights: Weights | None = None  # where its weights belong
 
     @property
     def loads(self) -> bool:

@@ -12,19 +12,12 @@ from qbuild import resources
 
 @dataclass(frozen=True, kw_only=True)
 class TensorType:
-    """How one kind of tensor lies in a file.
+    """How one kind of tensor lies in a file."""
 
-    Args:
-        id: Its number in the file.
-        name: llama.cpp's name.
-        block: Values per block.
-        bytes: Bytes per block.
-    """
-
-    id: int
-    name: str
-    block: int
-    bytes: int
+    id: int  # its number in the file
+    name: str  # llama.cpp's name
+    block: int  # values per block
+    bytes: int  # bytes per block
 
     @property
     def bits(self) -> float:

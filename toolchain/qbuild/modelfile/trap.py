@@ -8,19 +8,13 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Trap:
-    """Something that is wrong, or will surprise.
+    """Something that is wrong, or will surprise."""
 
-    Args:
-        id: Its name for machines; never changes.
-        severity: ``error``: llama.cpp does not load it; ``warning``: it answers worse or less.
-        what: One sentence.
-        fix: What to do.
-    """
-
-    id: str
+    id: str  # its name for machines; never changes
+    # ``error``: llama.cpp does not load it; ``warning``: it answers worse or less
     severity: Literal["error", "warning"]
-    what: str
-    fix: str
+    what: str  # one sentence
+    fix: str  # what to do
 
     def as_json(self) -> dict[str, str]:
         """Return it as a machine reads it."""

@@ -74,7 +74,6 @@ def apply_series(
     Raises:
         PatchError: A lint refused a patch, or a patch does not apply. In the second case it is
             a :class:`SeriesError` that says what became of every patch.
-
     """
     if keep is None and not gitless.have_git():
         return without_git(repo, commit, series, work, progress=progress)
@@ -118,7 +117,6 @@ def scratch(
 
     Raises:
         PatchError: The repository does not have the commit.
-
     """
     root = Path(tempfile.mkdtemp(prefix=".qbuild-patch-", dir=parent))
     times = _times([repo, *more])
@@ -169,7 +167,6 @@ def run_series(
 
     Raises:
         PatchError: A patch would go through a symlink of the tree, or does not apply.
-
     """
     leaves = bench.leaves(commit)
     refuse(lint_against_tree(series, leaves))
@@ -271,14 +268,7 @@ def _failed(patch: Patch, how: Fit, source: _Source, said: str) -> AppliedPatch:
     if not detail:
         # every hunk has a place of its own, yet git could not put them in
         detail = f"does not apply: {said or 'git am refused it'}"
-    return AppliedPatch(
-        series=patch.series,
-        file=patch.file,
-        subject=patch.subject,
-        status=status,
-        detail=detail,
-        files=files,
-    )
+    return report.outcome(patch, status, detail, dataclasses.replace(how, files=files))
 
 
 def _kind(path: str) -> str:

@@ -50,7 +50,6 @@ class Bench:
         git_dir: Where to make the repository.
         tree: The work tree; made when it is missing.
         sources: Repositories of ours to borrow from; the first holds the pin.
-
     """
 
     def __init__(self, git_dir: Path, tree: Path, *sources: Path) -> None:
@@ -63,7 +62,6 @@ class Bench:
 
         Raises:
             PatchError: git could not make it.
-
         """
         self.git_dir.mkdir(parents=True)
         self.tree.mkdir(parents=True, exist_ok=True)
@@ -95,7 +93,6 @@ class Bench:
 
         Raises:
             PatchError: The repository does not have the commit.
-
         """
         # A bare name could be a ref; ids were resolved by the caller.
         self.must(["update-ref", "--no-deref", "HEAD", commit])
@@ -124,7 +121,6 @@ class Bench:
 
         Raises:
             PatchError: It failed.
-
         """
         done = self.run(args, stdin=stdin)
         if done.rc:
@@ -136,7 +132,6 @@ class Bench:
 
         Raises:
             PatchError: git failed.
-
         """
         self.must(["update-ref", "refs/heads/patched", commit])
         self.must(["symbolic-ref", "HEAD", "refs/heads/patched"])
@@ -190,7 +185,6 @@ def object_dir(repo: Path) -> Path:
 
     Raises:
         PatchError: The folder is no git repository.
-
     """
     for candidate in (repo / "objects", repo / ".git" / "objects"):
         if candidate.is_dir():

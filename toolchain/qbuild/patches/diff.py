@@ -28,26 +28,16 @@ _NO_EOL = "\\ No newline at end of file"
 
 @dataclass(frozen=True, kw_only=True)
 class Hunk:
-    """One changed place of a file.
+    """One changed place of a file."""
 
-    Attributes:
-        number: 1-based position within its file's diff.
-        header: The ``@@`` line.
-        old_start: 1-based first line in the file before the change (0: the file is empty).
-        old: Lines before the change, each with its line end unless the file ends without one.
-        new: Lines after the change.
-        leading: How many context lines stand before the first change.
-        trailing: How many stand after the last.
-
-    """
-
-    number: int
-    header: str
-    old_start: int
+    number: int  # 1-based position within its file's diff
+    header: str  # the ``@@`` line
+    old_start: int  # 1-based first line in the file before the change (0: the file is empty)
+    # lines before the change, each with its line end unless the file ends without one
     old: tuple[str, ...]
-    new: tuple[str, ...]
-    leading: int
-    trailing: int
+    new: tuple[str, ...]  # lines after the change
+    leading: int  # how many context lines stand before the first change
+    trailing: int  # how many stand after the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +98,7 @@ class Cursor:
     def error(self, what: str, *, line: int | None = None, fix: str | None = None) -> PatchError:
         """Return an error that names the line read last, or ``line``."""
         number = self.at if line is None else line
-        return PatchError(
-            what,
-            where=f"{self.name}, line {number}",
-            fix=fix or ANEW,
-        )
+        return PatchError(what, where=f"{self.name}, line {number}", fix=fix or ANEW)
 
 
 def sections(cursor: Cursor) -> Iterator[FileChange]:
@@ -120,7 +106,6 @@ def sections(cursor: Cursor) -> Iterator[FileChange]:
 
     Raises:
         PatchError: A line is not what a git diff has there.
-
     """
     while (line := cursor.peek()) is not None:
         if line.startswith("diff --git "):

@@ -37,16 +37,10 @@ _EXPORT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """What ``edit`` remembers about a work tree.
+    """What ``edit`` remembers about a work tree."""
 
-    Attributes:
-        series: Name of the series whose commits it holds.
-        base: The commit below the first of them.
-
-    """
-
-    series: str
-    base: str
+    series: str  # name of the series whose commits it holds
+    base: str  # the commit below the first of them
 
 
 def edit_series(
@@ -63,7 +57,6 @@ def edit_series(
 
     Raises:
         PatchError: The folder is taken, or a patch does not apply: then use ``rebase``.
-
     """
     folder = folder.absolute()
     check_free(folder)
@@ -83,7 +76,6 @@ def check_free(folder: Path) -> None:
 
     Raises:
         PatchError: It exists and is not empty.
-
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PatchError(
@@ -98,7 +90,6 @@ def materialise(bench: Bench, head: str, folder: Path, edit: Edit) -> None:
 
     Raises:
         PatchError: git failed.
-
     """
     folder.mkdir(parents=True, exist_ok=True)
     done = run_git(["init", "--quiet", "--template=", "--initial-branch=edit"], folder)
@@ -138,7 +129,6 @@ def read_mark(folder: Path) -> Edit:
 
     Raises:
         UsageError: ``qbuild patch edit`` or ``rebase`` did not make it.
-
     """
     try:
         data = json.loads((folder / ".git" / MARK).read_text(encoding="utf-8"))
@@ -164,7 +154,6 @@ def refresh(folder: Path, root: Path) -> list[str]:
         PatchError: Uncommitted changes, a merge or rebase in progress, a commit without a
             [[patch]] table or a table without a commit, or a mail that the lints refuse. The
             patches folder is untouched.
-
     """
     folder, root = folder.absolute(), root.absolute()
     edit = read_mark(folder)
@@ -340,7 +329,6 @@ def replace_series(root: Path, name: str, files: dict[str, bytes]) -> list[str]:
 
     Raises:
         PatchError: The new folder does not load as a series; the old one is untouched.
-
     """
     recover(root, name)
     live, aside, old = root / name, root / f".{name}.new", root / f".{name}.old"
@@ -377,7 +365,6 @@ def requirements(root: Path, series: Series) -> list[Series]:
 
     Raises:
         PatchError: One is missing, or they require each other in a circle.
-
     """
     found: list[Series] = []
 

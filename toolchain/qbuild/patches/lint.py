@@ -10,7 +10,7 @@ adds, unless the series says ``requires``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from qbuild.binary.names import check_name, collisions
@@ -38,13 +38,7 @@ class Finding:
 
     def as_json(self) -> dict[str, str]:
         """Return the finding for ``--json``."""
-        return {
-            "severity": self.severity,
-            "rule": self.rule,
-            "patch": self.patch,
-            "file": self.file,
-            "message": self.message,
-        }
+        return asdict(self)
 
 
 def lint_path(path: str) -> str | None:
@@ -195,7 +189,6 @@ def refuse(findings: Sequence[Finding]) -> None:
 
     Raises:
         PatchError: There is at least one; all are listed.
-
     """
     errors = [f for f in findings if f.severity == "error"]
     if not errors:

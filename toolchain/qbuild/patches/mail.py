@@ -46,7 +46,6 @@ def normalise(data: bytes, name: str) -> bytes:
 
     Raises:
         PatchError: The file is UTF-16, mixes line ends, or holds a NUL or a lone CR.
-
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or _every_second_is_zero(data):
         raise PatchError(
@@ -108,7 +107,6 @@ def parse(data: bytes, name: str) -> Mail:
 
     Raises:
         PatchError: It is not one well-formed git mail; the message names file and line.
-
     """
     body = normalise(data, name)
     cursor = _cursor(body, name)
@@ -137,7 +135,6 @@ def subject_of(body: bytes, name: str) -> str:
 
     Raises:
         PatchError: Its header is none of a mail.
-
     """
     return _subject(_headers(_cursor(body.partition(b"\n\n")[0] + b"\n", name))["subject"])
 

@@ -33,10 +33,8 @@ class HunkReport:
     state: HunkState
     offset: int = 0
     reason: str = ""
-    missing: str = ""
-    """First line the hunk expects that the file does not have."""
-    upstream: str = ""
-    """The upstream commit that touched it, for the drift canary."""
+    missing: str = ""  # first line the hunk expects that the file does not have
+    upstream: str = ""  # the upstream commit that touched it, for the drift canary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +78,6 @@ def fit(mail: Mail, read: Read) -> Fit:
     Args:
         mail: The patch.
         read: Path → content, ``None`` where there is no such file.
-
     """
     reports: list[FileReport] = []
     after: dict[str, bytes | None] = {}
@@ -268,7 +265,6 @@ def most_similar(
         path: The path that is gone: the same base name wins a tie.
         lines: What the gone file is known to have held.
         candidates: Path and content of files of the same kind.
-
     """
     wanted = {line.strip() for line in lines if len(line.strip()) > 3}
     if not wanted:

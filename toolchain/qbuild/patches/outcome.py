@@ -21,26 +21,15 @@ ADVICE_UPSTREAM = "the source has this change already: drop the patch"
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedPatch:
-    """What became of one patch.
+    """What became of one patch."""
 
-    Attributes:
-        series: Its series.
-        file: Its file name.
-        subject: First line of its message.
-        status: How it went.
-        detail: What a person should know beyond the status; may be empty.
-        files: File by file and hunk by hunk.
-        commit: The commit it became; empty when it made none.
-
-    """
-
-    series: str
-    file: str
-    subject: str
-    status: Status
-    detail: str = ""
-    files: tuple[FileReport, ...] = ()
-    commit: str = ""
+    series: str  # its series
+    file: str  # its file name
+    subject: str  # first line of its message
+    status: Status  # how it went
+    detail: str = ""  # what a person should know beyond the status; may be empty
+    files: tuple[FileReport, ...] = ()  # file by file and hunk by hunk
+    commit: str = ""  # the commit it became; empty when it made none
 
     @property
     def applies(self) -> bool:
@@ -82,20 +71,12 @@ class AppliedPatch:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchedTree:
-    """The source after all series.
+    """The source after all series."""
 
-    Attributes:
-        commit: The patched commit: a pure function of the pin and the series.
-        tree: Its tree.
-        patches: What became of each patch, in order.
-        notes: Lint findings that are no errors.
-
-    """
-
-    commit: str
-    tree: str
-    patches: tuple[AppliedPatch, ...]
-    notes: tuple[Finding, ...] = ()
+    commit: str  # the patched commit: a pure function of the pin and the series
+    tree: str  # its tree
+    patches: tuple[AppliedPatch, ...]  # what became of each patch, in order
+    notes: tuple[Finding, ...] = ()  # lint findings that are no errors
 
 
 class SeriesError(PatchError):

@@ -17,24 +17,14 @@ from qbuild.source.gitenv import run_git
 
 @dataclass(frozen=True, kw_only=True)
 class Rebased:
-    """How far a rebase came.
+    """How far a rebase came."""
 
-    Attributes:
-        folder: The work tree, on the new commit.
-        carried: Patches that are commits now.
-        upstream: Patches that the new commit has already: drop them.
-        stopped: The patch that needs a person, if one does.
-        waiting: Patches that follow when that is resolved.
-        conflicts: Files with conflict markers, or that are gone.
-
-    """
-
-    folder: Path
-    carried: tuple[AppliedPatch, ...]
-    upstream: tuple[AppliedPatch, ...]
-    stopped: AppliedPatch | None = None
-    waiting: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
+    folder: Path  # the work tree, on the new commit
+    carried: tuple[AppliedPatch, ...]  # patches that are commits now
+    upstream: tuple[AppliedPatch, ...]  # patches that the new commit has already: drop them
+    stopped: AppliedPatch | None = None  # the patch that needs a person, if one does
+    waiting: tuple[str, ...] = ()  # patches that follow when that is resolved
+    conflicts: tuple[str, ...] = ()  # files with conflict markers, or that are gone
 
     @property
     def done(self) -> bool:
@@ -55,13 +45,7 @@ class Rebased:
 
 
 def rebase_series(
-    repo: Path,
-    other: Path,
-    commit: str,
-    series: Series,
-    *,
-    below: Sequence[Series],
-    folder: Path,
+    repo: Path, other: Path, commit: str, series: Series, *, below: Sequence[Series], folder: Path
 ) -> Rebased:
     """Make a work tree at ``commit`` with as much of the series as git can carry.
 
@@ -79,7 +63,6 @@ def rebase_series(
     Raises:
         PatchError: The folder is taken, a lint refused a patch, or a required series does not
             apply.
-
     """
     folder = folder.absolute()
     check_free(folder)

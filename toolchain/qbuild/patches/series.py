@@ -22,59 +22,38 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 _DIGEST_FORMAT = b"qbuild-series-1\n"
 
 TABLE: Final = Form(
-    called="series.toml",
-    error=PatchError,
-    spelled={"author_note": "author-note", "place": "in"},
+    called="series.toml", error=PatchError, spelled={"author_note": "author-note", "place": "in"}
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """How to see in a finished bundle that a patch is in it.
+    """How to see in a finished bundle that a patch is in it."""
 
-    Attributes:
-        kind: ``export`` (a symbol in an export table), ``string`` (bytes in the binary),
-            ``help`` (a text in the tool's ``--help``) or ``behaviour`` (a named check that runs
-            the tool).
-        value: The symbol, text or name of the check; ``*`` with ``absent``: any export at all.
-        place: The binary, without suffix: ``llama``, ``llama-server``, … (``in`` in the file).
-            In a static bundle an ``export`` of a library is looked for in the executables.
-        absent: The value must *not* be there; a bundle without the binary passes.
-        os: Only bundles for this system are probed; empty: all.
-        linkage: Only bundles with this linkage are probed; empty: all.
-
-    """
-
+    # ``export`` (a symbol in an export table), ``string`` (bytes in the binary), ``help`` (a text
+    # in the tool's ``--help``) or ``behaviour`` (a named check that runs the tool)
     kind: ProbeKind
-    value: str
+    value: str  # the symbol, text or name of the check; ``*`` with ``absent``: any export at all
+    # The binary, without suffix: ``llama``, ``llama-server``, … (``in`` in the file). In a static
+    # bundle an ``export`` of a library is looked for in the executables.
     place: str
-    absent: bool = False
-    os: Literal["", "linux", "windows"] = ""
+    absent: bool = False  # the value must *not* be there; a bundle without the binary passes
+    os: Literal["", "linux", "windows"] = ""  # only bundles for this system are probed; empty: all
+    # only bundles with this linkage are probed; empty: all
     linkage: Literal["", "shared", "static"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatchEntry:
-    """One ``[[patch]]`` table.
+    """One ``[[patch]]`` table."""
 
-    Attributes:
-        file: Name of the mail beside ``series.toml``.
-        why: What goes wrong without it.
-        upstream: Links to upstream issues and pull requests; may be empty.
-        drop_when: When the patch can go.
-        touches: Every path the diff names; checked against it.
-        tests: What proves that it works.
-        probe: How ``verify`` sees it in a bundle.
-
-    """
-
-    file: str
-    why: str
-    upstream: tuple[str, ...]
-    drop_when: str
-    touches: tuple[str, ...]
-    tests: tuple[str, ...]
-    probe: Probe
+    file: str  # name of the mail beside ``series.toml``
+    why: str  # what goes wrong without it
+    upstream: tuple[str, ...]  # links to upstream issues and pull requests; may be empty
+    drop_when: str  # when the patch can go
+    touches: tuple[str, ...]  # every path the diff names; checked against it
+    tests: tuple[str, ...]  # what proves that it works
+    probe: Probe  # how ``verify`` sees it in a bundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +69,12 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One patch of a series: what is said about it, and what it does.
+    """One patch of a series: what is said about it, and what it does."""
 
-    Attributes:
-        series: Name of its series.
-        entry: What ``series.toml`` says of it.
-        subject: The mail's subject without ``[PATCH n/m]``.
-        body: The mail with LF line ends.
-    """
-
-    series: str
-    entry: PatchEntry
-    subject: str
-    body: bytes = field(repr=False)
+    series: str  # name of its series
+    entry: PatchEntry  # what ``series.toml`` says of it
+    subject: str  # the mail's subject without ``[PATCH n/m]``
+    body: bytes = field(repr=False)  # the mail with LF line ends
 
     @cached_property
     def mail(self) -> Mail:
@@ -126,26 +98,15 @@ class Patch:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A loaded series.
+    """A loaded series."""
 
-    Attributes:
-        name: Name of its folder.
-        summary: One line that says what it is for.
-        patches: In the order in which they apply.
-        digest: sha256 of all that can change the patched tree: order, file names, mails.
-        author_note: Where the patches come from.
-        requires: Series that must be applied before this one.
-        path: Folder it was read from.
-
-    """
-
-    name: str
-    summary: str
-    patches: tuple[Patch, ...]
-    digest: str
-    author_note: str = ""
-    requires: tuple[str, ...] = ()
-    path: Path = field(default_factory=Path, compare=False)
+    name: str  # name of its folder
+    summary: str  # one line that says what it is for
+    patches: tuple[Patch, ...]  # in the order in which they apply
+    digest: str  # sha256 of all that can change the patched tree: order, file names, mails
+    author_note: str = ""  # where the patches come from
+    requires: tuple[str, ...] = ()  # series that must be applied before this one
+    path: Path = field(default_factory=Path, compare=False)  # folder it was read from
 
     def read_mails(self) -> None:
         """Read every mail to its end.
@@ -175,7 +136,6 @@ def load_series(root: Path, name: str, *, mails: bool = True) -> Series:
     Raises:
         PatchError: There is no such series, its ``series.toml`` has a wrong key or value, or one
             of its mails cannot be read; the message names file, line and key path.
-
     """
     folder = root / name
     file = folder / "series.toml"
@@ -227,8 +187,7 @@ def _digest(patches: list[Patch]) -> str:
     return total.hexdigest()
 
 
-MAX_PATCH: Final = 16 << 20
-"""Bytes of one patch file; the longest of ours has 80 KB."""
+MAX_PATCH: Final = 16 << 20  # bytes of one patch file; the longest of ours has 80 KB
 
 
 def read_table(file: Path, name: str) -> Table:
@@ -236,7 +195,6 @@ def read_table(file: Path, name: str) -> Table:
 
     Raises:
         PatchError: It cannot be read, or a key or value is wrong.
-
     """
     text = TABLE.read(file).replace("\r\n", "\n")
     return TABLE.build(Table, text, str(file), lambda table: _check(table, name))

@@ -19,18 +19,11 @@ UNKNOWN = "upstream commit unknown"
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesStatus:
-    """How series fit one commit.
+    """How series fit one commit."""
 
-    Attributes:
-        commit: The commit they were tried on.
-        patches: What became of each patch, in order; none was skipped.
-        notes: What the lints have to say that is no error.
-
-    """
-
-    commit: str
-    patches: tuple[AppliedPatch, ...]
-    notes: tuple[Finding, ...] = ()
+    commit: str  # the commit they were tried on
+    patches: tuple[AppliedPatch, ...]  # what became of each patch, in order; none was skipped
+    notes: tuple[Finding, ...] = ()  # what the lints have to say that is no error
 
     @property
     def applies(self) -> bool:
@@ -58,7 +51,6 @@ def series_status(repo: Path, commit: str, series: Sequence[Series]) -> SeriesSt
 
     Raises:
         PatchError: A lint refused a patch, or the commit is not there.
-
     """
     notes = lint_series(series)
     refuse(notes)
@@ -79,7 +71,6 @@ def drift(repo: Path, pin: str, other: Path, commit: str, series: Sequence[Serie
 
     Raises:
         PatchError: A lint refused a patch, or a commit is not there.
-
     """
     notes = lint_series(series)
     refuse(notes)

@@ -65,10 +65,6 @@ OWNED_OPTIONS = {
 def check(recipe: Recipe, path: Path) -> None:
     """Check a recipe.
 
-    Args:
-        recipe: The resolved recipe.
-        path: The file that it came from.
-
     Raises:
         KeyProblem: It asks for something impossible.
     """
@@ -189,8 +185,7 @@ def _check_cuda(recipe: Recipe) -> None:
         raise KeyProblem(("build", "type"), "must be Release: clang-cuda compiles no assertions")
 
 
-OWN_BLAS = "own-blas"
-"""The series without which a bundle needs cuBLAS."""
+OWN_BLAS = "own-blas"  # the series without which a bundle needs cuBLAS
 
 
 def _check_cublas(recipe: Recipe) -> None:

@@ -32,23 +32,15 @@ from qbuild.recipe.written import Form
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings of file and environment together.
+    """Settings of file and environment together."""
 
-    Args:
-        origins: Local paths or URLs that the source is asked of first.
-        mirrors: Folders or URLs of pages where pinned wheels and sdists are looked for.
-        store: Folder of results; empty: the user's cache folder.
-        remote_cache: URL of a shared object cache; empty: none.
-        cache_mode: ``read`` or ``read-write``; empty: the latter.
-        compile_hosts: Hosts whose distcc daemons may compile.
-    """
-
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()  # local paths or URLs that the source is asked of first
+    # folders or URLs of pages where pinned wheels and sdists are looked for
     mirrors: tuple[str, ...] = ()
-    store: str = ""
-    remote_cache: str = ""
-    cache_mode: str = ""
-    compile_hosts: tuple[str, ...] = ()
+    store: str = ""  # folder of results; empty: the user's cache folder
+    remote_cache: str = ""  # URL of a shared object cache; empty: none
+    cache_mode: str = ""  # ``read`` or ``read-write``; empty: the latter
+    compile_hosts: tuple[str, ...] = ()  # hosts whose distcc daemons may compile
 
 
 def config_path(env: Mapping[str, str] | None = None) -> Path | None:
@@ -103,7 +95,6 @@ def source_origins(given: Sequence[str]) -> tuple[str, ...]:
 
     Raises:
         UsageError: See :func:`load_config`; or an origin is empty, or no URL.
-
     """
     if any(not origin.strip() for origin in given):
         raise UsageError("--origin is empty", fix="name a path or a URL, or leave it out")

@@ -13,8 +13,7 @@ from qbuild.errors import ArchiveError
 from qbuild.recipe.convert import KeyProblem, suggest
 from qbuild.recipe.model import Launch
 
-PHYSICAL: Final = "physical"
-"""What ``threads`` says when the script is to count the cores."""
+PHYSICAL: Final = "physical"  # what ``threads`` says when the script is to count the cores
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _FLAG: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9.]+)*")

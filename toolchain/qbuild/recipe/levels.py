@@ -14,39 +14,27 @@ from typing import Final, Literal, get_args
 
 CpuLevel = Literal["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
-NAMES: Final[tuple[CpuLevel, ...]] = get_args(CpuLevel)
-"""From the lowest to the highest."""
+NAMES: Final[tuple[CpuLevel, ...]] = get_args(CpuLevel)  # from the lowest to the highest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """One level.
+    """One level."""
 
-    Args:
-        extensions: What it brings that ggml has a switch for, as recipes name it.
-        flags: What it adds to the level before, in the spelling of Linux's /proc/cpuinfo (pni is
-            SSE3, abm brings LZCNT).
-        shown_by: The flag that tells it from the level before; "": every processor has it.
-        windows: The same for Windows: PF_… number of IsProcessorFeaturePresent (winnt.h); 0: every
-            processor that runs 64-bit Windows has it.
-        qemu: The oldest CPU model of qemu that has it.
-        qemu_user: Whether qemu-user can play it: it has no AVX-512.
-        short: For one line.
-        oldest: First processors, from the vendors' product tables.
-        needs: What a reader of a bundle's README has to have.
-        instead: What to take where it is missing.
-    """
-
-    extensions: tuple[str, ...]
+    extensions: tuple[str, ...]  # what it brings that ggml has a switch for, as recipes name it
+    # what it adds to the level before, in the spelling of Linux's /proc/cpuinfo (pni is SSE3, abm
+    # brings LZCNT)
     flags: tuple[str, ...]
-    shown_by: str
+    shown_by: str  # the flag that tells it from the level before; "": every processor has it
+    # the same for Windows: PF_… number of IsProcessorFeaturePresent (winnt.h); 0: every processor
+    # that runs 64-bit Windows has it
     windows: int
-    qemu: str
-    qemu_user: bool = True
-    short: str
-    oldest: str
-    needs: str
-    instead: str
+    qemu: str  # the oldest CPU model of qemu that has it
+    qemu_user: bool = True  # whether qemu-user can play it: it has no AVX-512
+    short: str  # for one line
+    oldest: str  # first processors, from the vendors' product tables
+    needs: str  # what a reader of a bundle's README has to have
+    instead: str  # what to take where it is missing
 
 
 _V3: Final = ("sse4.2", "avx", "f16c", "bmi2", "fma", "avx2")

@@ -71,12 +71,7 @@ class _Layer:
     data: Mapping[str, Any]
 
 
-def load_recipe(
-    name: str,
-    *,
-    os: str | None = None,
-    overrides: Sequence[str] = (),
-) -> Recipe:
+def load_recipe(name: str, *, os: str | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """Return the resolved recipe.
 
     Args:

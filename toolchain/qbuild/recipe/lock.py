@@ -36,68 +36,41 @@ _SHORT = 9  # digits of a commit id that upstream's own `--version` shows
 
 @dataclass(frozen=True, kw_only=True)
 class FilePin:
-    """One exact file of a Python project, the same on every platform (an sdist).
+    """One exact file of a Python project, the same on every platform (an sdist)."""
 
-    Args:
-        project: Project name on a Python package index.
-        version: Its version.
-        filename: The file's own name.
-        sha256: Of its bytes, lower-case hex.
-        size: Bytes.
-    """
-
-    project: str
-    version: str
-    filename: str
-    sha256: str
-    size: int
+    project: str  # project name on a Python package index
+    version: str  # its version
+    filename: str  # the file's own name
+    sha256: str  # of its bytes, lower-case hex
+    size: int  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class WheelPin:
-    """One exact wheel for one host platform.
+    """One exact wheel for one host platform."""
 
-    Args:
-        project: Project name on a Python package index.
-        version: Its version.
-        platform: Host it runs on, one of :data:`PLATFORMS`.
-        filename: The wheel's own name.
-        sha256: Of its bytes, lower-case hex.
-        size: Bytes.
-    """
-
-    project: str
-    version: str
-    platform: str
-    filename: str
-    sha256: str
-    size: int
+    project: str  # project name on a Python package index
+    version: str  # its version
+    platform: str  # host it runs on, one of :data:`PLATFORMS`
+    filename: str  # the wheel's own name
+    sha256: str  # of its bytes, lower-case hex
+    size: int  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePin:
-    """One exact commit of llama.cpp.
+    """One exact commit of llama.cpp."""
 
-    Args:
-        name: What recipes call it (``source.pin``).
-        url: llama.cpp's repository.
-        commit: Full commit id; names the content and its history.
-        tree: Full tree id of that commit; names the content alone.
-        date: Day of the commit in UTC, ``YYYY-MM-DD``.
-        version: What the source calls itself.
-        build_number: Upstream's build number, where it is known; nothing is printed without one.
-        sdist: An sdist that carries the same commit, for machines that cannot reach ``url``.
-        git_dir: Where in the sdist the repository lies.
-    """
-
-    name: str
-    url: str
-    commit: str
-    tree: str
-    date: str
-    version: str
+    name: str  # what recipes call it (``source.pin``)
+    url: str  # llama.cpp's repository
+    commit: str  # full commit id; names the content and its history
+    tree: str  # full tree id of that commit; names the content alone
+    date: str  # day of the commit in UTC, ``YYYY-MM-DD``
+    version: str  # what the source calls itself
+    # upstream's build number, where it is known; nothing is printed without one
     build_number: int | None = None
-    git_dir: str = GIT_DIR
+    git_dir: str = GIT_DIR  # where in the sdist the repository lies
+    # an sdist that carries the same commit, for machines that cannot reach ``url``
     sdist: FilePin | None = None
 
     @property
@@ -108,17 +81,11 @@ class SourcePin:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """All pins of one lockfile.
+    """All pins of one lockfile."""
 
-    Args:
-        sources: In file order.
-        wheels: In file order.
-        path: The file they came from, for messages.
-    """
-
-    sources: tuple[SourcePin, ...]
-    wheels: tuple[WheelPin, ...]
-    path: str = "qbuild.lock"
+    sources: tuple[SourcePin, ...]  # in file order
+    wheels: tuple[WheelPin, ...]  # in file order
+    path: str = "qbuild.lock"  # the file they came from, for messages
 
     def source(self, name: str) -> SourcePin:
         """Return the source pin of this name.

@@ -321,8 +321,7 @@ class Launch:
         metadata=doc("Why a setting is as it is; stands above it in the file of settings."),
     )
     enabled: bool = field(
-        default=True,
-        metadata=doc("`false` leaves out a profile that came with `extends`."),
+        default=True, metadata=doc("`false` leaves out a profile that came with `extends`.")
     )
     starts: tuple[str, ...] = field(
         default=(),
@@ -347,12 +346,10 @@ class Recipe:
     bundle: Bundle = field(default_factory=Bundle)
     checks: Checks = field(default_factory=Checks)
     launch: Mapping[str, Launch] = field(
-        default_factory=dict,
-        metadata=doc("Ways to start the tools: `[launch.NAME]`, below."),
+        default_factory=dict, metadata=doc("Ways to start the tools: `[launch.NAME]`, below.")
     )
     supports: tuple[Os, ...] = field(
-        default=("linux", "windows"),
-        metadata=doc("Operating systems that `--os` may ask for."),
+        default=("linux", "windows"), metadata=doc("Operating systems that `--os` may ask for.")
     )
 
     @property

@@ -17,21 +17,13 @@ ToolchainName = Literal["zig", "gcc", "clang", "msvc", "nvcc", "clang-cuda"]
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What is true of a toolchain, whatever recipe it builds.
+    """What is true of a toolchain, whatever recipe it builds."""
 
-    Args:
-        made_by: ``module:Class`` of its code.
-        cuda: It compiles device code.
-        visual_studio: For Windows it is Visual Studio's compiler as it is installed.
-        brings_libc: It brings its own C library, and so promises how old a glibc may be.
-        spreads: The same compiler can be put on other machines (distcc).
-    """
-
-    made_by: str
-    cuda: bool = False
-    visual_studio: bool = False
-    brings_libc: bool = False
-    spreads: bool = False
+    made_by: str  # ``module:Class`` of its code
+    cuda: bool = False  # it compiles device code
+    visual_studio: bool = False  # for Windows it is Visual Studio's compiler as it is installed
+    brings_libc: bool = False  # it brings its own C library, and so promises how old a glibc may be
+    spreads: bool = False  # the same compiler can be put on other machines (distcc)
 
 
 TOOLCHAINS: Final[Mapping[ToolchainName, Traits]] = {

@@ -23,21 +23,13 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A kind of file that people write.
+    """A kind of file that people write."""
 
-    Args:
-        called: How messages call it, e.g. ``the lockfile``.
-        error: The class of its faults, which has the exit code.
-        missing: What to do when there is no such file.
-        mend: What to do about a text that is no TOML.
-        spelled: Field of the dataclass → its key in the file, where Python cannot have the same
-            one.
-    """
-
-    called: str
-    error: type[QbuildError]
-    missing: str | None = None
-    mend: str | None = None
+    called: str  # how messages call it, e.g. ``the lockfile``
+    error: type[QbuildError]  # the class of its faults, which has the exit code
+    missing: str | None = None  # what to do when there is no such file
+    mend: str | None = None  # what to do about a text that is no TOML
+    # field of the dataclass → its key in the file, where Python cannot have the same one
     spelled: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, path: Path) -> str:
@@ -65,10 +57,6 @@ class Form:
 
     def parse(self, text: str, label: str) -> dict[str, Any]:
         """Return the table of a text.
-
-        Args:
-            text: The text.
-            label: The file's name for messages.
 
         Raises:
             QbuildError: It is no TOML; the line is named.

@@ -19,12 +19,10 @@ from qbuild.errors import OriginError
 
 TABLE: Final = "doctor/network.toml"
 
-_LONGEST: Final = 140
-"""Characters of another program's line that a message repeats."""
+_LONGEST: Final = 140  # characters of another program's line that a message repeats
 
 _PAGE_TIMEOUT_S: Final = 10.0
-_PAGE_MOST: Final = 1 << 16
-"""Bytes of a page that are looked at."""
+_PAGE_MOST: Final = 1 << 16  # bytes of a page that are looked at
 
 _FILE: Final = re.compile(r"""href=["']?[^"'>]+\.(?:whl|tar\.gz|tgz|zip)\b""")
 """A link of an index page to a file."""
@@ -34,21 +32,13 @@ _NOISE: Final = re.compile(r"^(?:npm (?:error|ERR!)|WARNING:|ERROR:|fatal:|error
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Why something could not be fetched.
+    """Why something could not be fetched."""
 
-    Args:
-        id: Name of the diagnosis, as `qbuild doctor` gives it.
-        found: What is wrong.
-        mend: What can be done about it.
-        passing: Whether another try may help.
-        said: The other program's own line that shows it; may be empty.
-    """
-
-    id: str
-    found: str
-    mend: str
-    passing: bool
-    said: str = ""
+    id: str  # name of the diagnosis, as `qbuild doctor` gives it
+    found: str  # what is wrong
+    mend: str  # what can be done about it
+    passing: bool  # whether another try may help
+    said: str = ""  # the other program's own line that shows it; may be empty
 
     def __str__(self) -> str:
         return f"{self.found} ({self.said})" if self.said else self.found

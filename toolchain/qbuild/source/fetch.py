@@ -141,7 +141,6 @@ def fetch_commit(
     Raises:
         OriginError: No origin delivers such a ref, or one is damaged or lies.
         StoreError: The disk is full or cannot be written.
-
     """
     job = Job(
         commit=ref,

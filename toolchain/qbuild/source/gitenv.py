@@ -62,17 +62,11 @@ _ENVIRON_LOCK = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class GitResult:
-    """What one git command came back with.
+    """What one git command came back with."""
 
-    Attributes:
-        rc: Exit status; negative when a signal ended it (POSIX).
-        out: Standard output, as bytes: paths and blobs need not be UTF-8.
-        err: Standard error, decoded with replacement.
-    """
-
-    rc: int
-    out: bytes
-    err: str
+    rc: int  # exit status; negative when a signal ended it (POSIX)
+    out: bytes  # standard output, as bytes: paths and blobs need not be UTF-8
+    err: str  # standard error, decoded with replacement
 
     @property
     def text(self) -> str:
@@ -239,8 +233,4 @@ def need_git() -> None:
 
 
 def _no_git() -> ToolchainError:
-    return ToolchainError(
-        "git was not found",
-        where="PATH",
-        fix=GET_GIT,
-    )
+    return ToolchainError("git was not found", where="PATH", fix=GET_GIT)

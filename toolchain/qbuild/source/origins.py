@@ -34,8 +34,7 @@ from qbuild.source.quarantine import (
 from qbuild.source.wheels import OtherBytesError, fetch_file
 from qbuild.store import disk_error
 
-BRANCH = "refs/heads/pin"
-"""Ref of the one commit in a fetched repository; HEAD points at it."""
+BRANCH = "refs/heads/pin"  # ref of the one commit in a fetched repository; HEAD points at it
 
 CHECKED = ("-c", "transfer.fsckObjects=true", "-c", "fetch.unpackLimit=1")
 """Options of every fetch: each object is hashed and checked, and stays in one pack."""
@@ -52,42 +51,25 @@ _RECEIVING = re.compile(r"(Receiving|Resolving) \w+:\s+\d+% \((\d+)/(\d+)\)")
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedSource:
-    """Where the pinned commit came from.
+    """Where the pinned commit came from."""
 
-    Args:
-        origin: The place that delivered it, as the user or the lockfile spells it.
-        commit: Its id, proved.
-        tree: Its tree's id, proved.
-        bytes: What was taken from the origin: size of the pack, objects or sdist.
-    """
-
-    origin: str
-    commit: str
-    tree: str
-    bytes: int
+    origin: str  # the place that delivered it, as the user or the lockfile spells it
+    commit: str  # its id, proved
+    tree: str  # its tree's id, proved
+    bytes: int  # what was taken from the origin: size of the pack, objects or sdist
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is asked of each origin.
+    """What is asked of each origin."""
 
-    Args:
-        commit: Full id of the wanted commit.
-        git_dir: Where an sdist keeps the repository.
-        sdist_name: File name of the sdist, for folders that hold it.
-        dest: Where the bare repository goes.
-        reporter: Gets the progress.
-        also: Commits taken along where a local origin has them.
-        history: Whether the commit's history is wanted, as far as a local origin has it.
-    """
-
-    commit: str
-    git_dir: str
-    sdist_name: str
-    dest: Path
-    reporter: Reporter
-    also: tuple[str, ...] = ()
-    history: bool = False
+    commit: str  # full id of the wanted commit
+    git_dir: str  # where an sdist keeps the repository
+    sdist_name: str  # file name of the sdist, for folders that hold it
+    dest: Path  # where the bare repository goes
+    reporter: Reporter  # gets the progress
+    also: tuple[str, ...] = ()  # commits taken along where a local origin has them
+    history: bool = False  # whether the commit's history is wanted, as far as a local origin has it
 
 
 def from_path(origin: str, job: Job) -> FetchedSource:

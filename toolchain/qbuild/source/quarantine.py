@@ -29,8 +29,7 @@ MAX_TAKEN = 8 << 30
 MAX_HEADER: Final = 4 << 20
 """Bytes of a tar that are read at once; an extended header holds a path or two."""
 
-MAX_STREAM: Final = 32 << 30
-"""Bytes a tar may inflate to, members that nobody wants included."""
+MAX_STREAM: Final = 32 << 30  # bytes a tar may inflate to, members that nobody wants included
 
 _CHUNK = 1 << 20
 _PACKED: Final = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
@@ -65,15 +64,11 @@ class Forged(Exception):  # noqa: N818 - a verdict on an origin
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What was copied.
+    """What was copied."""
 
-    Args:
-        bytes: Size of all object files.
-        forged: Ids of loose objects whose content has another hash. Not refused yet: they may
-            have nothing to do with the commit that is wanted.
-    """
-
-    bytes: int
+    bytes: int  # size of all object files
+    # Ids of loose objects whose content has another hash. Not refused yet: they may have nothing to
+    # do with the commit that is wanted.
     forged: tuple[str, ...] = ()
 
 

@@ -32,8 +32,7 @@ from qbuild.source.origins import (
 )
 from qbuild.source.quarantine import Forged, Taken, Unusable
 
-TRIES = 3
-"""How often a network fetch is tried; the waits between are 1 s and 4 s."""
+TRIES = 3  # how often a network fetch is tried; the waits between are 1 s and 4 s
 
 REACH_TIMEOUT_S = 10.0
 """Seconds for looking up a host and connecting to it. git itself would wait for minutes."""
@@ -166,7 +165,6 @@ def tree_of(url: str, commit: str, scratch: Path) -> str:
 
     Raises:
         Unusable: The URL cannot be reached or does not give the commit.
-
     """
     _reach(url)
     init_bare(scratch)

@@ -38,8 +38,7 @@ from qbuild.source.pipcall import (
 )
 from qbuild.store import disk_error
 
-TRIES = 3
-"""How often a download is tried; the waits between are 1 s and 4 s."""
+TRIES = 3  # how often a download is tried; the waits between are 1 s and 4 s
 
 
 class OtherBytesError(OriginError):

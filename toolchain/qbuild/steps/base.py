@@ -31,31 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a plan is asked for: everything that a step's inputs may come from.
+    """What a plan is asked for: everything that a step's inputs may come from."""
 
-    Args:
-        recipe: The resolved recipe.
-        lock: All pins.
-        pin: The recipe's source.
-        host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
-        series: The recipe's patch series, in their order.
-        toolchain: What compiles.
-        wheels: All wheels of all steps.
-        entries: CMake cache entries that steps ask for, see :meth:`Kind.cache_entries`.
-        captured: What was found on the machine.
-        tests: Test programs to build instead of the recipe's targets.
-    """
-
-    recipe: Recipe
-    lock: Lock
-    pin: SourcePin
-    host: str
-    series: tuple[Series, ...]
-    toolchain: Toolchain
-    captured: Captured
-    wheels: tuple[WheelPin, ...] = ()
+    recipe: Recipe  # the resolved recipe
+    lock: Lock  # all pins
+    pin: SourcePin  # the recipe's source
+    host: str  # the build machine as the lockfile names it, e.g. ``linux-x86_64``
+    series: tuple[Series, ...]  # the recipe's patch series, in their order
+    toolchain: Toolchain  # what compiles
+    captured: Captured  # what was found on the machine
+    wheels: tuple[WheelPin, ...] = ()  # all wheels of all steps
+    # CMake cache entries that steps ask for, see :meth:`Kind.cache_entries`
     entries: Mapping[str, CmakeValue] = field(default_factory=dict)
-    tests: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()  # test programs to build instead of the recipe's targets
 
     @property
     def version(self) -> str:
@@ -72,10 +60,8 @@ class Step:
     label: str
     key: str
     inputs: Mapping[str, Any]
-    configures: bool = False
-    """Whether configure takes something from it."""
-    bundled: bool = False
-    """Whether the bundle takes files of it."""
+    configures: bool = False  # whether configure takes something from it
+    bundled: bool = False  # whether the bundle takes files of it
 
     @property
     def short(self) -> str:
@@ -95,11 +81,8 @@ Before = Mapping[str, Step]
 class Kind(ABC):
     """One kind of step."""
 
-    kind: ClassVar[str]
-    """Name of its folder in the store."""
-
-    label: ClassVar[str] = ""
-    """What people call it; the kind, unless said."""
+    kind: ClassVar[str]  # name of its folder in the store
+    label: ClassVar[str] = ""  # what people call it; the kind, unless said
 
     fetched: ClassVar[bool] = False
     """Whether making it again takes the network: `qbuild cache prune` then keeps it."""
@@ -159,8 +142,7 @@ class Kind(ABC):
         """Return CMake cache entries that name files of the result."""
         return {}
 
-    bundled: ClassVar[bool] = False
-    """Whether the bundle takes files of it."""
+    bundled: ClassVar[bool] = False  # whether the bundle takes files of it
 
     def in_bundle(self, entry: Entry) -> Path:
         """Return the folder where licences are looked for under this kind's name.

@@ -42,8 +42,7 @@ WHEEL_SHIPPED: Final[Mapping[str, str]] = {
 """What the programs load."""
 WHEEL_PREFIX: Final = "scipy_"
 
-CALLED: Final = ("cblas_sgemm", "openblas_set_num_threads")
-"""What ggml-blas.cpp calls of OpenBLAS."""
+CALLED: Final = ("cblas_sgemm", "openblas_set_num_threads")  # what ggml-blas.cpp calls of OpenBLAS
 
 _DECLARED: Final = re.compile(r"\b(\w*?)cblas_sgemm(64_)?\s*\(")
 _VERSION: Final = re.compile(r'OPENBLAS_VERSION\s+"\s*OpenBLAS\s+([\w.]+)')
@@ -54,25 +53,15 @@ _SYSTEM_ROOTS: Final = ("/usr", "/usr/local")
 
 @dataclass(frozen=True, kw_only=True)
 class OpenBlas:
-    """One OpenBLAS that was read and fits its recipe.
+    """One OpenBLAS that was read and fits its recipe."""
 
-    Args:
-        include: Folder of ``cblas.h``.
-        link: What the linker is given: an import library, a shared or a static library.
-        shipped: Library that the programs load; ``None``: it is linked in.
-        licence: Its licence text; ``None`` where the system keeps the library.
-        prefix: Put before each of its symbols, e.g. ``scipy_``.
-        suffix: Put behind, e.g. ``64_``.
-        version: As its header says, or "".
-    """
-
-    include: Path
-    link: Path
-    shipped: Path | None
-    licence: Path | None
-    prefix: str
-    suffix: str
-    version: str
+    include: Path  # folder of ``cblas.h``
+    link: Path  # what the linker is given: an import library, a shared or a static library
+    shipped: Path | None  # library that the programs load; ``None``: it is linked in
+    licence: Path | None  # its licence text; ``None`` where the system keeps the library
+    prefix: str  # put before each of its symbols, e.g. ``scipy_``
+    suffix: str  # put behind, e.g. ``64_``
+    version: str  # as its header says, or ""
 
 
 def digests(found: OpenBlas) -> dict[str, str]:

@@ -55,7 +55,7 @@ class BundleStep(Kind):
             unpacked[kind.kind] = kind.in_bundle(build.result(kind.kind))
         build.reporter.say(f"bundle: {step.inputs['zip']}")
         return write_bundle(
-            build.plan.request,
+            build.plan,
             build.plan["configure"],
             step,
             made={kind: build.result(kind) for kind in ("stage", "patch", "compile")},

@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """What was found on the machine.
+    """What was found on the machine."""
 
-    Args:
-        installed: For the toolchain.
-        openblas: Name → sha256 of the files of the OpenBLAS in a prebuilt folder or in the system;
-            ``None``: not looked at.
-    """
-
-    installed: Installed = field(default_factory=Installed)
+    installed: Installed = field(default_factory=Installed)  # for the toolchain
+    # name → sha256 of the files of the OpenBLAS in a prebuilt folder or in the system; ``None``:
+    # not looked at
     openblas: Mapping[str, str] | None = None
 
 

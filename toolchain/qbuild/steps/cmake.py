@@ -179,9 +179,6 @@ def unwritten(build: Path, generator: Sequence[str]) -> list[str]:
 
 
 _ERROR = re.compile(r"^CMake Error.*(?:\n(?!CMake |--).*){0,8}", re.MULTILINE)
-_UNUSED = re.compile(
-    r"Manually-specified variables were not used by the project:\s*((?:\n\s+\w+)+)"
-)
 
 
 def first_error(log: str) -> str:

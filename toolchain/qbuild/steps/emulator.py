@@ -48,8 +48,7 @@ INDEX: Final = "emulated-zip"
 _MAKERS: Final = ("checked", "layout", "make", "retarget", "table", "tensor")
 """The modules of the emulator's room that decide what is made; the others only run it."""
 
-_INLINED: Final = ("halves.h", "intrinsics.c", "kernel.h")
-"""What is compiled into every unit."""
+_INLINED: Final = ("halves.h", "intrinsics.c", "kernel.h")  # what is compiled into every unit
 
 _DROPPED: Final = ("-MT", "-MF", "-o")
 _LEFT_OUT: Final = "no-tensor-cores"
@@ -60,17 +59,11 @@ TEST_OBJECT: Final = "tests/CMakeFiles/test-backend-ops.dir/test-backend-ops.cpp
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """One compiled unit of ggml-cuda.
+    """One compiled unit of ggml-cuda."""
 
-    Args:
-        name: Its file's, without suffix.
-        command: How its device IR is made, but for the output.
-        sources: The files that it names, for the key.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    sources: tuple[Path, ...]
+    name: str  # its file's, without suffix
+    command: tuple[str, ...]  # how its device IR is made, but for the output
+    sources: tuple[Path, ...]  # the files that it names, for the key
 
 
 def _step(kind: str, inputs: Mapping[str, Any], label: str) -> Step:

@@ -14,7 +14,7 @@ from qbuild.errors import CompileError
 _STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)")
 _COMPILER_ERROR = re.compile(
     r"(?:^|: )(?:fatal |internal compiler )?error(?: (?:C|LNK)\d+)?:|"
-    r"undefined (?:symbol|reference)|duplicate symbol|\bKilled\b|No space left on device",
+    r"undefined (?:symbol|reference)|duplicate symbol|\bKilled\b|No space left on device"
 )
 _CONTEXT_LINES = 3
 
@@ -78,9 +78,7 @@ def build(
             stream.seek(mark)
             text = stream.read()
         raise CompileError(
-            f"the build failed: {first_error(text)}",
-            where=f"full log: {log}",
-            fix=advice(text),
+            f"the build failed: {first_error(text)}", where=f"full log: {log}", fix=advice(text)
         )
 
 

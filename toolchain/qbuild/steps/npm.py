@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from qbuild.steps.plan import Plan
 
 FORMAT: Final = 1
-SOURCE: Final = "tools/ui"
-"""Folder of the UI in llama.cpp's source."""
+SOURCE: Final = "tools/ui"  # folder of the UI in llama.cpp's source
 
-DOWNLOAD: Final = 170_000_000
-"""Bytes of the packages at the pin, as measured."""
+DOWNLOAD: Final = 170_000_000  # bytes of the packages at the pin, as measured
 
 DISK: Final = 900_000_000
 """Bytes that the unpacked packages and the build take for a while, as measured."""

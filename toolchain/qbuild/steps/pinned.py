@@ -18,12 +18,7 @@ from qbuild.store import Entry, Store
 
 
 def fetch_pin(
-    pin: SourcePin,
-    store: Store,
-    reporter: Reporter,
-    *,
-    origins: Sequence[str],
-    offline: bool,
+    pin: SourcePin, store: Store, reporter: Reporter, *, origins: Sequence[str], offline: bool
 ) -> Entry:
     """Return the store's repository (``repo.git``) that holds a pinned commit, without a plan.
 
@@ -65,11 +60,7 @@ def program(files: Path, name: str) -> Path:
         ToolchainError: The wheel holds no such program.
     """
     file = host.program_name(name)
-    places: Sequence[str] = (
-        f"{name}/data/bin/{file}",
-        f"*.data/scripts/{file}",
-        f"bin/{file}",
-    )
+    places: Sequence[str] = (f"{name}/data/bin/{file}", f"*.data/scripts/{file}", f"bin/{file}")
     for pattern in places:
         for path in sorted(files.glob(pattern)):
             return path

@@ -13,26 +13,21 @@ from pathlib import Path
 from qbuild import resources
 from qbuild.bundle.launch.profile import profiles_of
 from qbuild.bundle.launch.source_options import check_by_table
-from qbuild.patches import Series, load_series
-from qbuild.recipe.lock import Lock, SourcePin, WheelPin
+from qbuild.patches import load_series
+from qbuild.recipe.lock import Lock, WheelPin
 from qbuild.recipe.model import Recipe
 from qbuild.steps.base import Kind, Request, Step
 from qbuild.steps.captured import Captured
 from qbuild.steps.order import BY_NAME, KINDS
 from qbuild.toolchains import get_toolchain
-from qbuild.toolchains.base import Context, Toolchain
+from qbuild.toolchains.base import Context
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A resolved recipe with all its steps.
+class Plan(Request):
+    """What was asked for, with all its steps."""
 
-    Args:
-        request: What was asked for.
-        steps: In the order they run; ``verify`` follows and is keyed by the zip's bytes.
-    """
-
-    request: Request
+    # in the order they run; ``verify`` follows and is keyed by the zip's bytes
     steps: tuple[Step, ...]
 
     def find(self, kind: str) -> Step | None:
@@ -68,41 +63,6 @@ class Plan:
             if wheel.project == project:
                 return wheel
         raise KeyError(project)
-
-    @property
-    def recipe(self) -> Recipe:
-        """The resolved recipe."""
-        return self.request.recipe
-
-    @property
-    def lock(self) -> Lock:
-        """All pins."""
-        return self.request.lock
-
-    @property
-    def pin(self) -> SourcePin:
-        """The recipe's source."""
-        return self.request.pin
-
-    @property
-    def series(self) -> tuple[Series, ...]:
-        """The recipe's patch series."""
-        return self.request.series
-
-    @property
-    def toolchain(self) -> Toolchain:
-        """What compiles."""
-        return self.request.toolchain
-
-    @property
-    def host(self) -> str:
-        """The build machine as the lockfile names it."""
-        return self.request.host
-
-    @property
-    def wheels(self) -> tuple[WheelPin, ...]:
-        """All wheels of all steps."""
-        return self.request.wheels
 
     @property
     def zip_name(self) -> str:
@@ -166,4 +126,4 @@ def make_plan(
         for step in kind.plan(ask, steps):
             planned.append(step)
             steps[step.kind] = step
-    return Plan(request=ask, steps=tuple(planned))
+    return Plan(**vars(ask), steps=tuple(planned))

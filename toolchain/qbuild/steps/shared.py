@@ -31,17 +31,11 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:\d{1,5})?(/\d{1,3})?")
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What a build shares with other machines.
+    """What a build shares with other machines."""
 
-    Args:
-        cache: URL of the remote object cache; empty: none.
-        mode: Whether this build may also put objects there.
-        hosts: distcc hosts, ``NAME[:PORT][/JOBS]``.
-    """
-
-    cache: str = ""
-    mode: Mode = "read-write"
-    hosts: tuple[str, ...] = ()
+    cache: str = ""  # URL of the remote object cache; empty: none
+    mode: Mode = "read-write"  # whether this build may also put objects there
+    hosts: tuple[str, ...] = ()  # distcc hosts, ``NAME[:PORT][/JOBS]``
 
     def __bool__(self) -> bool:
         """Whether anything is shared at all."""

@@ -11,14 +11,12 @@ from qbuild.toolchains.base import wrapper_text
 class Shell:
     """Collects lines in one shell's language."""
 
-    shell: ClassVar[str]
-    """Its name for ``--script``."""
+    shell: ClassVar[str]  # its name for ``--script``
 
     windows: ClassVar[bool] = True
     comment: ClassVar[str] = "#"
     end: ClassVar[str] = "\r\n"
-    here: ClassVar[str]
-    """How it spells the current folder."""
+    here: ClassVar[str]  # how it spells the current folder
 
     def __init__(self) -> None:
         self.lines: list[str] = []

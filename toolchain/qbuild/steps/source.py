@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 KIND: Final = "source"
 
-SIZE: Final = 40_000_000
-"""Bytes of llama.cpp's objects at one commit, as measured."""
+SIZE: Final = 40_000_000  # bytes of llama.cpp's objects at one commit, as measured
 
 
 def source_step(pin: SourcePin) -> Step:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 KIND: Final = "wheel"
 
-UNPACKED: Final = 4
-"""How much larger an unpacked wheel is: the compiler's 101 MB become 411 MB."""
+UNPACKED: Final = 4  # how much larger an unpacked wheel is: the compiler's 101 MB become 411 MB
 
 _FOREIGN: Final = (*TARGET_WHEELS, OPENBLAS)
 """Wheels of libraries: those of the machine the bundle is for."""
@@ -33,11 +32,7 @@ _FOREIGN: Final = (*TARGET_WHEELS, OPENBLAS)
 
 def wheel_step(wheel: WheelPin) -> Step:
     """Return the step that fetches and unpacks one wheel."""
-    inputs: dict[str, Any] = {
-        "format": FORMAT,
-        "file": wheel.filename,
-        "sha256": wheel.sha256,
-    }
+    inputs: dict[str, Any] = {"format": FORMAT, "file": wheel.filename, "sha256": wheel.sha256}
     if wheel.project == "ziglang":
         inputs["adjustments"] = adjustments_digest()
     return new_step(KIND, inputs, f"wheel {wheel.project}")

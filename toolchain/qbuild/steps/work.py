@@ -21,8 +21,7 @@ from qbuild.toolchains.base import CUDA_TREE, Prepared, WorkTree
 if TYPE_CHECKING:
     from qbuild.steps.builder import Builder
 
-_MARGIN: Final = 1 << 30
-"""Bytes that must stay free on the store's disk while a build tree grows."""
+_MARGIN: Final = 1 << 30  # bytes that must stay free on the store's disk while a build tree grows
 
 
 _LONGEST: Final = 512
@@ -61,21 +60,13 @@ def check_place(root: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A work folder that is ready for CMake.
+    """A work folder that is ready for CMake."""
 
-    Args:
-        folder: Where ``src`` and ``build`` lie.
-        prepared: The toolchain.
-        tools: ``cmake`` and ``ninja`` → program.
-        env: The whole environment of configure and compile: nothing of the user's.
-        log: File that gets all output.
-    """
-
-    folder: Path
-    prepared: Prepared
-    tools: Mapping[str, Path]
-    env: Mapping[str, str]
-    log: Path
+    folder: Path  # where ``src`` and ``build`` lie
+    prepared: Prepared  # the toolchain
+    tools: Mapping[str, Path]  # ``cmake`` and ``ninja`` → program
+    env: Mapping[str, str]  # the whole environment of configure and compile: nothing of the user's
+    log: Path  # file that gets all output
 
 
 def lay_out(build: Builder, folder: Path) -> Work:

@@ -20,8 +20,7 @@ from typing import Final
 
 from qbuild import resources
 
-START: Final = "qbuild.steps.bundle"
-"""The module that writes bundles."""
+START: Final = "qbuild.steps.bundle"  # the module that writes bundles
 
 # Reading 70 files with a syntax tree takes 0.3 s, which every start would pay.
 # A pattern that begins with a line end is searched for ten times as fast as one that begins with ^.

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from qbuild.recipe.lock import Lock, WheelPin
     from qbuild.toolchains.visual_studio.installed import MsvcFacts
 
-CUDA_WRAPPER: Final = "clang-cuda"
-"""Name of the wrapper that compiles device code."""
+CUDA_WRAPPER: Final = "clang-cuda"  # name of the wrapper that compiles device code
 
 CUDA_TREE: Final = "cuda-tree"
 """What plans and toolchains call the folder that clang takes for a CUDA installation."""
@@ -29,22 +28,17 @@ CUDA_TREE: Final = "cuda-tree"
 class Prepared:
     """A toolchain ready to be used by CMake in one build tree."""
 
-    toolchain_file: str
-    """Text of the CMake toolchain file."""
-    cache: Mapping[str, bool | int | str]
-    """CMake cache entries beyond the recipe's."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of configure and compile."""
-    generator: tuple[str, ...] = ("-G", "Ninja")
-    """CMake's arguments that choose the build system."""
+    toolchain_file: str  # text of the CMake toolchain file
+    cache: Mapping[str, bool | int | str]  # CMake cache entries beyond the recipe's
+    env: Mapping[str, str] = field(default_factory=dict)  # environment of configure and compile
+    generator: tuple[str, ...] = ("-G", "Ninja")  # CMake's arguments that choose the build system
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """What a toolchain puts into a work folder; pure, so that a script can show it."""
 
-    wrappers: Mapping[str, Sequence[str]]
-    """Name below ``tools/`` → command that it runs."""
+    wrappers: Mapping[str, Sequence[str]]  # name below ``tools/`` → command that it runs
     toolchain_file: str
     env: Mapping[str, str] = field(default_factory=dict)
     cache: Mapping[str, bool | int | str] = field(default_factory=dict)
@@ -73,50 +67,32 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A compiler as it was found on the machine: size and time change when it is upgraded.
+    """A compiler as it was found on the machine: size and time change when it is upgraded."""
 
-    Args:
-        path: Where it lies, links followed.
-        size: Bytes.
-        time: Time of its last change in ns.
-    """
-
-    path: str
-    size: int
-    time: int
+    path: str  # where it lies, links followed
+    size: int  # bytes
+    time: int  # time of its last change in ns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """What a plan has to know of the machine that builds, captured once before it.
+    """What a plan has to know of the machine that builds, captured once before it."""
 
-    Args:
-        visual_studio: What Windows has; ``None``: not looked at.
-        cuda: CUDA toolkits and their host compilers; ``None``: not looked at.
-        programs: Name of a compiler → what was found on PATH; without the ones that are missing.
-    """
-
-    visual_studio: MsvcFacts | None = None
-    cuda: Machine | None = None
+    visual_studio: MsvcFacts | None = None  # what Windows has; ``None``: not looked at
+    cuda: Machine | None = None  # CUDA toolkits and their host compilers; ``None``: not looked at
+    # name of a compiler → what was found on PATH; without the ones that are missing
     programs: Mapping[str, Program] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a toolchain is asked about.
+    """What a toolchain is asked about."""
 
-    Args:
-        recipe: What is built.
-        lock: All pins.
-        host: The build machine as the lockfile names it, e.g. ``linux-x86_64``.
-        installed: What was found on that machine.
-        device_code: Compile CUDA kernels. Without them the result runs on the emulated GPU only.
-    """
-
-    recipe: Recipe
-    lock: Lock
-    host: str
-    installed: Installed = field(default_factory=Installed)
+    recipe: Recipe  # what is built
+    lock: Lock  # all pins
+    host: str  # the build machine as the lockfile names it, e.g. ``linux-x86_64``
+    installed: Installed = field(default_factory=Installed)  # what was found on that machine
+    # Compile CUDA kernels. Without them the result runs on the emulated GPU only.
     device_code: bool = True
 
     @property
@@ -127,40 +103,28 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The folders that a layout names, as its files shall spell them.
+    """The folders that a layout names, as its files shall spell them."""
 
-    Args:
-        programs: Name of each program it runs (``zig``) → path, as the wrapper writes it.
-        work: Folder of the build, with forward slashes.
-        cache_dir: Folder for the toolchain's own cache.
-    """
-
+    # name of each program it runs (``zig``) → path, as the wrapper writes it
     programs: Mapping[str, str]
-    work: str
-    cache_dir: str
+    work: str  # folder of the build, with forward slashes
+    cache_dir: str  # folder for the toolchain's own cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkTree:
-    """The folders of a build that is made.
+    """The folders of a build that is made."""
 
-    Args:
-        unpacked: Project name of each wheel → folder of its files.
-        work: Folder of the build; ``src`` and ``build`` lie in it.
-        cache_dir: Folder for the toolchain's own cache (kept between builds).
-    """
-
-    unpacked: Mapping[str, Path]
-    work: Path
-    cache_dir: Path
+    unpacked: Mapping[str, Path]  # project name of each wheel → folder of its files
+    work: Path  # folder of the build; ``src`` and ``build`` lie in it
+    cache_dir: Path  # folder for the toolchain's own cache (kept between builds)
 
     def place(self, **programs: str) -> Place:
         """Return the same folders as a layout spells them."""
         return Place(programs=programs, work=self.work.as_posix(), cache_dir=str(self.cache_dir))
 
 
-TUNE = "QBUILD_TUNE"
-"""Cache entry: what clang may take for fast where ggml's code may use AVX-512."""
+TUNE = "QBUILD_TUNE"  # cache entry: what clang may take for fast where ggml's code may use AVX-512
 UNITE, APART, COLD = "QBUILD_UNITE", "QBUILD_APART", "QBUILD_COLD"
 """Cache entries: targets whose files are compiled in groups, files that stay alone, files that run
 once; see :data:`qbuild.steps.cmake.PLAIN_FOLDERS`."""
@@ -241,28 +205,21 @@ class Toolchain(ABC):
             UsageError: It does not build where that shell runs.
         """
         return ScriptWords(
-            programs=script_programs(shell, here),
-            variables=UNIX_VARIABLES if shell == "sh" else (),
+            programs=script_programs(shell, here), variables=UNIX_VARIABLES if shell == "sh" else ()
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptWords:
-    """What a script that builds by hand has to know of a toolchain.
+    """What a script that builds by hand has to know of a toolchain."""
 
-    Args:
-        programs: Name of each program of the layout → path as the script writes it.
-        notes: Remarks for the script's head.
-        variables: Of the environment: they change what its compilers do, and must go.
-        libraries: Files that the programs load and that the script copies beside them.
-        last: Remarks about other libraries.
-    """
-
-    programs: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    programs: Mapping[str, str]  # name of each program of the layout → path as the script writes it
+    notes: tuple[str, ...] = ()  # remarks for the script's head
+    # of the environment: they change what its compilers do, and must go
     variables: tuple[str, ...] = ()
+    # files that the programs load and that the script copies beside them
     libraries: tuple[str, ...] = ()
-    last: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()  # remarks about other libraries
 
 
 UNIX_VARIABLES: Final = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")

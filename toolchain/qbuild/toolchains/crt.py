@@ -58,32 +58,21 @@ _SHOWN: Final = 3  # members named in a message
 
 @dataclass(frozen=True, kw_only=True)
 class Redistributable:
-    """What a /MD build needs of Microsoft's redistributable.
+    """What a /MD build needs of Microsoft's redistributable."""
 
-    Args:
-        dlls: Names, as imported.
-        version: Lowest version that serves: that of the newest toolset that linked a file.
-    """
-
-    dlls: tuple[str, ...]
-    version: str
+    dlls: tuple[str, ...]  # names, as imported
+    version: str  # lowest version that serves: that of the newest toolset that linked a file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What one object asks of the program it is linked into.
+    """What one object asks of the program it is linked into."""
 
-    Args:
-        member: Its name.
-        runtimes: Runtimes it asks for → the directive that says so; more than one is a fault.
-        keys: ``/FAILIFMISMATCH`` keys and values.
-        opaque: Whether it was made with ``/GL`` and cannot be read.
-    """
-
-    member: str
+    member: str  # its name
+    # runtimes it asks for → the directive that says so; more than one is a fault
     runtimes: Mapping[Flag, str]
-    keys: Mapping[str, str]
-    opaque: bool = False
+    keys: Mapping[str, str]  # ``/FAILIFMISMATCH`` keys and values
+    opaque: bool = False  # whether it was made with ``/GL`` and cannot be read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +109,6 @@ def library_problems(found: CoffFile, runtime: Runtime) -> tuple[Problem, ...]:
 
     A library that says nothing (C code made with ``/Zl``, assembly) fits every runtime, and an
     import library brings no code: the runtime of its DLL is the DLL's own affair.
-
-    Args:
-        found: What was read from it.
-        runtime: The recipe's runtime.
     """
     ours = FLAGS[runtime]
     demands = [demand_of(item) for item in found.objects]

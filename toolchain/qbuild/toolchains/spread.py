@@ -19,8 +19,7 @@ from pathlib import Path
 from qbuild.errors import ToolchainError
 from qbuild.store import link_tree
 
-HERE = "localhost"
-"""What distcc calls this machine in its log."""
+HERE = "localhost"  # what distcc calls this machine in its log
 
 _REMOTE = re.compile(r"\bcompile .* on ([^ ]+) completed ok$", re.MULTILINE)
 

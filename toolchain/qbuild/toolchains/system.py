@@ -35,8 +35,7 @@ FORMAT = 1
 class SystemCompiler(Toolchain):
     """A compiler found on PATH."""
 
-    programs: ClassVar[tuple[str, str]]
-    """C and C++ compiler to look for."""
+    programs: ClassVar[tuple[str, str]]  # C and C++ compiler to look for
 
     @classmethod
     def capture(cls) -> Installed:

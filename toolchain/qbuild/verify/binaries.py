@@ -39,17 +39,11 @@ _FATBIN_SECTION: Final = ".nv_fatb"  # PE cuts section names to eight characters
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """The PE and ELF files of a bundle.
+    """The PE and ELF files of a bundle."""
 
-    Args:
-        pe: Name in the zip → image.
-        elf: Name in the zip → image.
-        problems: One line per file that cannot be read.
-    """
-
-    pe: Mapping[str, PeImage]
-    elf: Mapping[str, ElfImage]
-    problems: tuple[str, ...]
+    pe: Mapping[str, PeImage]  # name in the zip → image
+    elf: Mapping[str, ElfImage]  # name in the zip → image
+    problems: tuple[str, ...]  # one line per file that cannot be read
 
     @property
     def every(self) -> dict[str, PeImage | ElfImage]:
@@ -240,12 +234,7 @@ def closure_of(
     table = closure.load_table(target_os, *extra)
     if system_libstdcxx:
         table = replace(table, system=(*table.system, *_CXX_RUNTIME))
-    return closure.resolve(
-        by_base,
-        target_os=target_os,
-        table=table,
-        runtime_loaded=backends,
-    )
+    return closure.resolve(by_base, target_os=target_os, table=table, runtime_loaded=backends)
 
 
 def glibc_needed(images: Images) -> dict[str, tuple[int, int]]:
@@ -255,12 +244,7 @@ def glibc_needed(images: Images) -> dict[str, tuple[int, int]]:
 
 
 def glibc_problems(needs: Mapping[str, tuple[int, int]], promised: str) -> Iterator[str]:
-    """Yield files that need a newer glibc than promised.
-
-    Args:
-        needs: From :func:`glibc_needed`.
-        promised: Version, e.g. ``2.28``.
-    """
+    """Yield files that need a newer glibc than promised."""
     floor = tuple(int(part) for part in re.findall(r"\d+", promised)[:2])
     for name, (major, minor) in needs.items():
         if (major, minor) > floor:

@@ -107,8 +107,7 @@ def _differences(first: Path, second: Path) -> Iterator[Difference]:
                 yield from _member_differences(one, two, name)
 
 
-_MOST = 1 << 30
-"""Bytes of a member up to which its sections are compared: both are in memory then."""
+_MOST = 1 << 30  # bytes of a member up to which its sections are compared: both are in memory then
 
 
 def _same_member(one: ZipView, two: ZipView, name: str) -> bool:

@@ -26,8 +26,7 @@ from qbuild.verify.static import verify_zip
 from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
 _SKIPPED: Final = (".gguf", ".log", ".part")
-_MOST: Final = 3000
-"""Files that a zip of programs may have."""
+_MOST: Final = 3000  # files that a zip of programs may have
 
 
 def verify_folder(folder: Path, *, reporter: Reporter, gpu: str = "") -> Verdict:
@@ -80,9 +79,7 @@ def _manifest(folder: Path) -> Manifest | None:
         ) from error
     except QbuildError as error:
         raise VerifyError(
-            f"{MANIFEST} is damaged: {error.what}",
-            where=str(path),
-            fix="unpack the zip again",
+            f"{MANIFEST} is damaged: {error.what}", where=str(path), fix="unpack the zip again"
         ) from error
 
 

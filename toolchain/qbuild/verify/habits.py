@@ -15,8 +15,7 @@ EXPLORER: Final = 180
 """Characters below the folder that still unpack: Explorer stops at 260 for the whole path, and
 `C:\\Users\\someone\\Downloads\\name-of-the-zip\\` takes up to 80 of them."""
 _LIBRARY: Final = re.compile(r".*\.so(\.\d+)*|.*\.dylib")
-_LINK: Final = 256
-"""A link that became a file holds the name it pointed at, and nothing else."""
+_LINK: Final = 256  # a link that became a file holds the name it pointed at, and nothing else
 
 
 def unpacking_problems(view: ZipView, unpacked: Unpacked, images: Images) -> Iterator[str]:

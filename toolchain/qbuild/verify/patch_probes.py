@@ -154,9 +154,7 @@ def _holds(text: str, name: str, unpacked: Unpacked) -> bool:
         return data.find(text.encode()) >= 0
 
 
-def split_by_kind(
-    probes: tuple[PatchProbe, ...],
-) -> tuple[list[PatchProbe], Iterator[str]]:
+def split_by_kind(probes: tuple[PatchProbe, ...]) -> tuple[list[PatchProbe], Iterator[str]]:
     """Return the probes that reading can settle, and lines about the others."""
     readable = [item for item in probes if item.probe.kind in READ_KINDS]
     rest = (

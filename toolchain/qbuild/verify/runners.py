@@ -19,27 +19,17 @@ _GET_WINE: Final = "Debian: apt-get install wine64"
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """One way to run a program.
+    """One way to run a program."""
 
-    Args:
-        id: Last part of check ids: ``native``, ``wine``, ``qemu``.
-        label: For people, e.g. ``qemu-user as Haswell``.
-        prefix: What comes before the program on the command line.
-        env: Environment it needs.
-        slowdown: By how much longer a program may take than natively.
-        variant: The variant of the CPU backend that must be loaded there; "": there is but one.
-        only: Kinds of steps that are tried; none named: all.
-        memory: Resident bytes that its programs may use.
-    """
-
-    id: str
-    label: str
-    prefix: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    slowdown: float = 1.0
+    id: str  # last part of check ids: ``native``, ``wine``, ``qemu``
+    label: str  # for people, e.g. ``qemu-user as Haswell``
+    prefix: tuple[str, ...] = ()  # what comes before the program on the command line
+    env: Mapping[str, str] = field(default_factory=dict)  # environment it needs
+    slowdown: float = 1.0  # by how much longer a program may take than natively
+    # the variant of the CPU backend that must be loaded there; "": there is but one
     variant: str = ""
-    only: tuple[str, ...] = ()
-    memory: int = 4 << 30
+    only: tuple[str, ...] = ()  # kinds of steps that are tried; none named: all
+    memory: int = 4 << 30  # resident bytes that its programs may use
 
 
 @dataclass(frozen=True, kw_only=True)

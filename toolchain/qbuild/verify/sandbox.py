@@ -33,45 +33,30 @@ _GRACE: Final = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a program may use.
+    """How much a program may use."""
 
-    Args:
-        seconds: Wall time until everything is killed.
-        memory: Resident bytes of all its processes together, looked at ten times a second.
-            (A limit on address space would be stricter, but Wine and qemu reserve far more of it
-            than they use and would not start.)
-        file_size: Bytes of the largest file it may write.
-        linger: Seconds that daemons it left behind get to end by themselves before they are
-            killed, e.g. for Wine's server to save the registry.
-    """
-
-    seconds: float = 120.0
+    seconds: float = 120.0  # wall time until everything is killed
+    # Resident bytes of all its processes together, looked at ten times a second. (A limit on
+    # address space would be stricter, but Wine and qemu reserve far more of it than they use and
+    # would not start.)
     memory: int = 4 << 30
-    file_size: int = 1 << 30
+    file_size: int = 1 << 30  # bytes of the largest file it may write
+    # seconds that daemons it left behind get to end by themselves before they are killed, e.g. for
+    # Wine's server to save the registry
     linger: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """How a run ended.
+    """How a run ended."""
 
-    Args:
-        returncode: Exit status; negative: the signal that ended it.
-        stdout: Standard output (the last MiB), undecodable bytes replaced.
-        stderr: Standard error, likewise.
-        seconds: Wall time.
-        peak_memory: Largest resident memory seen, bytes.
-        stopped: Which limit it hit, if any.
-        network: ``loopback``, or why the network could not be cut.
-    """
-
-    returncode: int
-    stdout: str
-    stderr: str
-    seconds: float
-    peak_memory: int
-    stopped: Stopped
-    network: str
+    returncode: int  # exit status; negative: the signal that ended it
+    stdout: str  # standard output (the last MiB), undecodable bytes replaced
+    stderr: str  # standard error, likewise
+    seconds: float  # wall time
+    peak_memory: int  # largest resident memory seen, bytes
+    stopped: Stopped  # which limit it hit, if any
+    network: str  # ``loopback``, or why the network could not be cut
 
     @property
     def ok(self) -> bool:

@@ -207,12 +207,7 @@ def main() -> int:
         time.sleep(0.05)
     kill_all(child)
     json.dump(
-        {
-            "returncode": returncode,
-            "stopped": stopped,
-            "peak_memory": peak,
-            "network": network,
-        },
+        {"returncode": returncode, "stopped": stopped, "peak_memory": peak, "network": network},
         sys.stdout,
     )
     return 0

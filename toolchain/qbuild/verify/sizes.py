@@ -13,19 +13,12 @@ from qbuild.errors import QbuildError
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One file.
+    """One file."""
 
-    Args:
-        name: Path in the zip.
-        size: Bytes unpacked.
-        packed: Bytes in the zip.
-        why: Its role and who asks for it, as the manifest says; "" without one.
-    """
-
-    name: str
-    size: int
-    packed: int
-    why: str
+    name: str  # path in the zip
+    size: int  # bytes unpacked
+    packed: int  # bytes in the zip
+    why: str  # its role and who asks for it, as the manifest says; "" without one
 
 
 def costs(path: Path) -> tuple[Cost, ...]:

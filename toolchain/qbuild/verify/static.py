@@ -33,31 +33,21 @@ from qbuild.verify.structure import Unpacked, repack_problems, structure_problem
 from qbuild.verify.verdict import Check, Verdict, judge, not_run
 
 _NO_MANIFEST: Final = f"the zip holds no {MANIFEST}; only qbuild's own make this claim"
-_STEPS: Final = 14
-"""About how many checks there are; device code brings more."""
+_STEPS: Final = 14  # about how many checks there are; device code brings more
 _WEB_UI: Final = "application/manifest+json"
 """Type of one of the UI's files: in the table of embedded files, and nowhere else in a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """An unpacked zip with its claims and its binaries.
+    """An unpacked zip with its claims and its binaries."""
 
-    Args:
-        name: File name of the zip.
-        unpacked: Its files.
-        manifest: Its claims, when it has any that can be read.
-        manifest_problem: Why not, when it has a manifest that cannot be read.
-        images: Its binaries.
-        provenance: Its provenance statement, when it can be read.
-    """
-
-    name: str
-    unpacked: Unpacked
-    manifest: Manifest | None
-    manifest_problem: str
-    images: Images
-    provenance: Mapping[str, Any] | None
+    name: str  # file name of the zip
+    unpacked: Unpacked  # its files
+    manifest: Manifest | None  # its claims, when it has any that can be read
+    manifest_problem: str  # why not, when it has a manifest that cannot be read
+    images: Images  # its binaries
+    provenance: Mapping[str, Any] | None  # its provenance statement, when it can be read
 
     @property
     def target_os(self) -> str:
@@ -210,9 +200,7 @@ def _checks(
         gpu=gpu,
     )
     yield from launch_check(
-        bundle.recipe,
-        {name: file.path for name, file in unpacked.files.items()},
-        bundle.target_os,
+        bundle.recipe, {name: file.path for name, file in unpacked.files.items()}, bundle.target_os
     )
 
 

@@ -26,34 +26,21 @@ _PROGRAM, _PLAIN = 0o100755, 0o100644
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """One file of the zip after it was unpacked.
+    """One file of the zip after it was unpacked."""
 
-    Args:
-        path: Where it lies now.
-        size: Bytes.
-        sha256: Hex.
-        executable: Whether the zip marks it as a program.
-    """
-
-    path: Path
-    size: int
-    sha256: str
-    executable: bool
+    path: Path  # where it lies now
+    size: int  # bytes
+    sha256: str  # hex
+    executable: bool  # whether the zip marks it as a program
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unpacked:
-    """All files of a zip, and what went wrong with those whose data is not sound.
+    """All files of a zip, and what went wrong with those whose data is not sound."""
 
-    Args:
-        root: Folder they lie in.
-        files: Name in the zip → file; only those whose data is sound.
-        damaged: Name of each damaged member → what is wrong with it.
-    """
-
-    root: Path
-    files: Mapping[str, StoredFile]
-    damaged: Mapping[str, str]
+    root: Path  # folder they lie in
+    files: Mapping[str, StoredFile]  # name in the zip → file; only those whose data is sound
+    damaged: Mapping[str, str]  # name of each damaged member → what is wrong with it
 
 
 def unpack(view: ZipView, root: Path, task: Task) -> Unpacked:

@@ -19,21 +19,16 @@ from typing import Any, Final
 NEAR: Final = 0.05
 """A margin below which rounding may decide, also where no token before it was measured."""
 
-FAR: Final = 1.0
-"""A difference of log-probabilities that no rounding explains."""
+FAR: Final = 1.0  # a difference of log-probabilities that no rounding explains
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """One token that was generated greedily.
+    """One token that was generated greedily."""
 
-    Args:
-        id: Its number.
-        choices: Number → log-probability of the likeliest tokens, itself included. One alone:
-            it was taken from a draft, and its log-probability says nothing.
-    """
-
-    id: int
+    id: int  # its number
+    # Number → log-probability of the likeliest tokens, itself included. One alone: it was taken
+    # from a draft, and its log-probability says nothing.
     choices: dict[int, float]
 
     @property
@@ -57,19 +52,12 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """Two answers side by side.
+    """Two answers side by side."""
 
-    Args:
-        equal: Tokens until the first that differs.
-        total: Tokens of the shorter answer.
-        error: Largest difference of a log-probability in the part that is equal.
-        margin: The CPU's margin at the first token that differs, if it is known.
-    """
-
-    equal: int
-    total: int
-    error: float
-    margin: float | None
+    equal: int  # tokens until the first that differs
+    total: int  # tokens of the shorter answer
+    error: float  # largest difference of a log-probability in the part that is equal
+    margin: float | None  # the CPU's margin at the first token that differs, if it is known
 
     @property
     def bound(self) -> float:

@@ -34,21 +34,13 @@ _NAMES_VARIANT: Final = ("--verbosity", "4")
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """The programs of an unpacked bundle and what is needed to run them.
+    """The programs of an unpacked bundle and what is needed to run them."""
 
-    Args:
-        root: Folder with the bundle's files.
-        suffix: ``.exe`` or "".
-        model: The tiny model.
-        scratch: Folder for homes and output.
-        networks: Gets what each run says about its network.
-    """
-
-    root: Path
-    suffix: str
-    model: Path
-    scratch: Path
-    networks: set[str] = field(default_factory=set)
+    root: Path  # folder with the bundle's files
+    suffix: str  # ``.exe`` or ""
+    model: Path  # the tiny model
+    scratch: Path  # folder for homes and output
+    networks: set[str] = field(default_factory=set)  # gets what each run says about its network
 
     def find(self, name: str) -> Path | None:
         """Return a program's path, wherever in the bundle it lies."""
@@ -77,23 +69,15 @@ class Programs:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One thing to try with each runner.
+    """One thing to try with each runner."""
 
-    Args:
-        kind: Last part of the check's id.
-        title: What is promised.
-        programs: What it runs; it is tried when one of them is in the bundle.
-        find: Returns what went wrong; None when it cannot be tried.
-        why_not: Why it cannot be tried.
-        runners: Ids of the runners it makes sense with; none named: all.
-    """
-
-    kind: str
-    title: str
-    programs: tuple[str, ...]
+    kind: str  # last part of the check's id
+    title: str  # what is promised
+    programs: tuple[str, ...]  # what it runs; it is tried when one of them is in the bundle
+    # returns what went wrong; None when it cannot be tried
     find: Callable[[Programs, Runner], list[str]] | None
-    why_not: str = ""
-    runners: tuple[str, ...] = ()
+    why_not: str = ""  # why it cannot be tried
+    runners: tuple[str, ...] = ()  # ids of the runners it makes sense with; none named: all
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ from qbuild.errors import VerifyError
 
 Status = Literal["passed", "failed", "not-run"]
 
-FORMAT: Final = 1
-"""Version of the verdict's JSON."""
+FORMAT: Final = 1  # version of the verdict's JSON
 
 _MARKS: Final[Mapping[str, str]] = {"passed": "ok", "failed": "FAIL", "not-run": "not run"}
 _SHOWN_DETAILS: Final = 12
@@ -22,37 +21,24 @@ _SHOWN_DETAILS: Final = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One promise and whether the bundle keeps it.
+    """One promise and whether the bundle keeps it."""
 
-    Args:
-        id: Stable dotted name for scripts, e.g. ``closure``, ``run.wine.server``.
-        title: The promise in a few words.
-        status: ``not-run`` is for a check that could not be made here; it never means passed.
-        details: For a failure, one line per finding, each naming the file and the thing; for a
-            check not run, why and what to install; for a pass, what was seen.
-        seconds: Wall time it took, where that is worth telling.
-    """
-
-    id: str
-    title: str
-    status: Status
+    id: str  # stable dotted name for scripts, e.g. ``closure``, ``run.wine.server``
+    title: str  # the promise in a few words
+    status: Status  # ``not-run`` is for a check that could not be made here; it never means passed
+    # for a failure, one line per finding, each naming the file and the thing; for a check not run,
+    # why and what to install; for a pass, what was seen
     details: tuple[str, ...] = ()
-    seconds: float | None = None
+    seconds: float | None = None  # wall time it took, where that is worth telling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """All checks of one zip.
+    """All checks of one zip."""
 
-    Args:
-        zip_name: File name without folders, so that a verdict says nothing about the machine.
-        sha256: Of the zip's bytes, hex.
-        checks: In the order in which they were made.
-    """
-
-    zip_name: str
-    sha256: str
-    checks: tuple[Check, ...]
+    zip_name: str  # file name without folders, so that a verdict says nothing about the machine
+    sha256: str  # of the zip's bytes, hex
+    checks: tuple[Check, ...]  # in the order in which they were made
 
     @property
     def ok(self) -> bool:

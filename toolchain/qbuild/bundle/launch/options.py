@@ -31,19 +31,12 @@ _REMOVED: Final = "the argument has been removed"
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of a program's help.
+    """One option of a program's help."""
 
-    Args:
-        names: All spellings, with their dashes.
-        hint: What stands behind them for the value; "" for a switch.
-        text: The whole explanation.
-        values: The only values there are; empty when it takes others, too.
-    """
-
-    names: tuple[str, ...]
-    hint: str
-    text: str
-    values: tuple[str, ...]
+    names: tuple[str, ...]  # all spellings, with their dashes
+    hint: str  # what stands behind them for the value; "" for a switch
+    text: str  # the whole explanation
+    values: tuple[str, ...]  # the only values there are; empty when it takes others, too
 
     def problem(self, value: str | None) -> str:
         """Return what is wrong with a value (None: no value given), or ""."""

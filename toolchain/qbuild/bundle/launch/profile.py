@@ -13,17 +13,11 @@ SERVER = "llama-server"
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One line of a file of settings.
+    """One line of a file of settings."""
 
-    Args:
-        name: Long option without its dashes.
-        value: Its value as text; None for a switch.
-        note: Why it is there, or "".
-    """
-
-    name: str
-    value: str | None
-    note: str = ""
+    name: str  # long option without its dashes
+    value: str | None  # its value as text; None for a switch
+    note: str = ""  # why it is there, or ""
 
     def words(self) -> list[str]:
         """Return it as words of a command line."""

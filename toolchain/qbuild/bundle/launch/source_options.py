@@ -34,17 +34,11 @@ _PROGRAMS: Final = {"llama-server": "SERVER", "llama-cli": "CLI"}
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOption:
-    """An option as the source declares it.
+    """An option as the source declares it."""
 
-    Args:
-        option: Its names, hint and explanation.
-        removed: What to use instead when it is only there to say so; "" when it works.
-        programs: Upstream's names of the programs that take it; empty: all of them.
-    """
-
-    option: Option
-    removed: str
-    programs: frozenset[str]
+    option: Option  # its names, hint and explanation
+    removed: str  # what to use instead when it is only there to say so; "" when it works
+    programs: frozenset[str]  # upstream's names of the programs that take it; empty: all of them
 
     def belongs_to(self, program: str) -> bool:
         """Tell whether a program takes it."""
@@ -52,8 +46,7 @@ class SourceOption:
         return word is None or not self.programs or bool(self.programs & {word, "COMMON"})
 
 
-Options = Mapping[str, SourceOption]
-"""A program's options by each of their spellings, with dashes."""
+Options = Mapping[str, SourceOption]  # a program's options by each of their spellings, with dashes
 
 
 def options_in_source(text: str) -> list[SourceOption]:

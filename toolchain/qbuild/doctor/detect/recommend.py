@@ -25,23 +25,14 @@ from qbuild.recipe.levels import NAMES, CpuLevel, upto
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """Which recipe to take.
+    """Which recipe to take."""
 
-    Args:
-        recipe: Its name; ``None``: no recipe's bundle would run on this machine.
-        os: What to build it for: ``linux`` or ``windows``.
-        reasons: Why, in sentences.
-        hints: What would make it faster, or what else to know.
-        better: Recipes that fit better and do not exist yet.
-        command: What builds it for exactly this machine; empty where no recipe fits.
-    """
-
-    recipe: str | None
-    os: str
-    reasons: tuple[str, ...]
-    hints: tuple[str, ...] = ()
-    better: tuple[str, ...] = ()
-    command: str = ""
+    recipe: str | None  # its name; ``None``: no recipe's bundle would run on this machine
+    os: str  # what to build it for: ``linux`` or ``windows``
+    reasons: tuple[str, ...]  # why, in sentences
+    hints: tuple[str, ...] = ()  # what would make it faster, or what else to know
+    better: tuple[str, ...] = ()  # recipes that fit better and do not exist yet
+    command: str = ""  # what builds it for exactly this machine; empty where no recipe fits
 
     def as_json(self) -> dict[str, object]:
         """Return it as a machine reads it."""
@@ -112,17 +103,11 @@ def rules() -> tuple[Rule, ...]:
     )
 
 
-_LEAST = ("x86-64", "x86-64-v2")
-"""Levels that are risked on a processor that nobody described."""
+_LEAST = ("x86-64", "x86-64-v2")  # levels that are risked on a processor that nobody described
 
 
 def recommend(facts: Facts, available: Collection[str]) -> Recommendation:
-    """Return the recipe that fits a machine.
-
-    Args:
-        facts: What is known about it.
-        available: Names of the recipes that exist.
-    """
+    """Return the recipe that fits a machine."""
     notes = _Notes()
     target = "windows" if facts.os == "windows" else "linux"
     level = level_of(facts.cpu) if facts.cpu else None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-_QUIET = 0.10
-"""Share of all processors' time that others may take before figures are marked."""
+_QUIET = 0.10  # share of all processors' time that others may take before figures are marked
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,11 @@ from typing import Any, Final
 
 from qbuild.extras.bench.model import Loaded, Reply
 
-ANSWER: Final = 32
-"""Tokens that an answer may have."""
+ANSWER: Final = 32  # tokens that an answer may have
 
-_SPARE: Final = 64
-"""Tokens by which two requests of one length differ: their words are drawn."""
+_SPARE: Final = 64  # tokens by which two requests of one length differ: their words are drawn
 
-_LENGTHS: Final = (8, 48, 160)
-"""Words of a prompt: a question, a paragraph, a page."""
+_LENGTHS: Final = (8, 48, 160)  # words of a prompt: a question, a paragraph, a page
 
 _WORDS: Final = (
     "river",

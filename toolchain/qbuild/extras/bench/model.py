@@ -9,25 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FORMAT = 1
-"""Version of the JSON that ``qbuild bench --json`` prints and writes beside the zip."""
+FORMAT = 1  # version of the JSON that ``qbuild bench --json`` prints and writes beside the zip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Several measurements of one thing.
+    """Several measurements of one thing."""
 
-    Args:
-        median: The middle one.
-        low: The smallest.
-        high: The largest.
-        count: How many there were.
-    """
-
-    median: float
-    low: float
-    high: float
-    count: int
+    median: float  # the middle one
+    low: float  # the smallest
+    high: float  # the largest
+    count: int  # how many there were
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,40 +33,24 @@ class Alone:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One request of one user.
+    """One request of one user."""
 
-    Args:
-        first: Seconds until the first piece of the answer arrived; ``None``: none did.
-        whole: Seconds until the end.
-        prompt: Tokens of the prompt, as the server counts them.
-        answer: Tokens of the answer.
-        error: What went wrong, or "".
-    """
-
-    first: float | None
-    whole: float
-    prompt: int
-    answer: int
-    error: str = ""
+    first: float | None  # seconds until the first piece of the answer arrived; ``None``: none did
+    whole: float  # seconds until the end
+    prompt: int  # tokens of the prompt, as the server counts them
+    answer: int  # tokens of the answer
+    error: str = ""  # what went wrong, or ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """The server under one load.
+    """The server under one load."""
 
-    Args:
-        users: Requests that were under way at any time.
-        tools: Whether the requests offered tools.
-        seconds: How long the load lasted.
-        replies: Every request that ended within it.
-        memory: Most memory that the server took.
-    """
-
-    users: int
-    tools: bool
-    seconds: float
-    replies: tuple[Reply, ...]
-    memory: int
+    users: int  # requests that were under way at any time
+    tools: bool  # whether the requests offered tools
+    seconds: float  # how long the load lasted
+    replies: tuple[Reply, ...]  # every request that ended within it
+    memory: int  # most memory that the server took
 
     @property
     def good(self) -> tuple[Reply, ...]:
@@ -133,19 +109,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """How much faster one zip is than another, from paired rounds.
+    """How much faster one zip is than another, from paired rounds."""
 
-    Args:
-        median: Of the rounds' ratios.
-        low: Lower end of the 95 % interval of the geometric mean.
-        high: Upper end.
-        rounds: Pairs that were measured.
-    """
-
-    median: float
-    low: float
-    high: float
-    rounds: int
+    median: float  # of the rounds' ratios
+    low: float  # lower end of the 95 % interval of the geometric mean
+    high: float  # upper end
+    rounds: int  # pairs that were measured
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -20,25 +20,18 @@ import psutil
 from qbuild.errors import VerifyError
 from qbuild.extras.bench.model import Alone
 
-_LOOK = 0.05
-"""Seconds between two looks at a program's memory."""
+_LOOK = 0.05  # seconds between two looks at a program's memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What a zip's programs need to run here.
+    """What a zip's programs need to run here."""
 
-    Args:
-        root: Folder with the zip's files.
-        suffix: ``.exe`` or "".
-        prefix: What comes before a program on the command line: nothing, or Wine.
-        env: The whole environment.
-    """
-
-    root: Path
-    suffix: str
+    root: Path  # folder with the zip's files
+    suffix: str  # ``.exe`` or ""
+    # what comes before a program on the command line: nothing, or Wine
     prefix: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)  # the whole environment
 
     def command(self, name: str, words: Sequence[str]) -> list[str]:
         """Return a program's command line.

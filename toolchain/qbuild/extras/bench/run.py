@@ -27,27 +27,17 @@ CONTEXT = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What is to be measured.
+    """What is to be measured."""
 
-    Args:
-        prompt: Tokens that llama-bench reads.
-        answer: Tokens that it writes.
-        rounds: How often each zip is measured; with two zips the order alternates.
-        threads: Of the CPU; 0: one for each core.
-        users: Loads of the server, by users at the same time; none: no server.
-        seconds: How long requests are begun under each load.
-        tools: Whether each load runs a second time with tools on offer.
-        patience: Seconds that one start or one llama-bench may take.
-    """
-
-    prompt: int = 256
-    answer: int = 48
-    rounds: int = 3
-    threads: int = 0
+    prompt: int = 256  # tokens that llama-bench reads
+    answer: int = 48  # tokens that it writes
+    rounds: int = 3  # how often each zip is measured; with two zips the order alternates
+    threads: int = 0  # of the CPU; 0: one for each core
+    # loads of the server, by users at the same time; none: no server
     users: tuple[int, ...] = (1, 4, 16)
-    seconds: float = 10.0
-    tools: bool = True
-    patience: float = 600.0
+    seconds: float = 10.0  # how long requests are begun under each load
+    tools: bool = True  # whether each load runs a second time with tools on offer
+    patience: float = 600.0  # seconds that one start or one llama-bench may take
 
 
 @dataclass(frozen=True, kw_only=True)

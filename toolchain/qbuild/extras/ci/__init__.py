@@ -4,5 +4,3 @@
 fills the recipes in, ``github.py`` and ``gitlab.py`` write it down for a service, and ``run.py``
 does the same steps on this machine.
 """
-
-from __future__ import annotations

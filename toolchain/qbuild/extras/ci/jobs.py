@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,27 +13,24 @@ import yaml
 from qbuild import resources
 from qbuild.extras.ci.matrix import Entry
 
-Step = Mapping[str, Any]
+Said = Mapping[str, Any]
+"""Everything that is written about a thing, in GitHub's words and (``x-``) in ours."""
+
+Row = Mapping[str, str]  # one line of a job's matrix: name → value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Steps on one machine, once per row of the matrix.
-
-    Args:
-        id: Its name in files and on the command line.
-        said: Everything that is written about it, in GitHub's words and (``x-``) in ours.
-        rows: The matrix; one empty row: the job runs once.
-    """
+    """Steps on one machine, once per row of the matrix; one empty row: it runs once."""
 
     id: str
-    said: Mapping[str, Any]
-    rows: tuple[Mapping[str, str], ...] = ({},)
+    said: Said
+    rows: tuple[Row, ...] = ({},)
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[Said]:
         """What it does, in order."""
-        steps: Sequence[Step] = self.said["steps"]
+        steps: Sequence[Said] = self.said["steps"]
         return steps
 
     @property
@@ -55,15 +53,20 @@ class Workflow:
     """Jobs with a common trigger; ``said`` is as for a job, without the jobs."""
 
     id: str
-    said: Mapping[str, Any]
+    said: Said
     jobs: tuple[Job, ...]
 
 
+def fill(template: str, row: Row) -> str:
+    """Return a text of the table with a row's values in it."""
+    return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda it: row[it[1]], template)
+
+
 @cache
-def table() -> Mapping[str, Any]:
+def table() -> Said:
     """Return the whole file."""
     path = resources.data_dir() / "pipelines.yml"
-    found: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found: Said = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found
 
 
@@ -79,7 +82,7 @@ def workflows(entries: Sequence[Entry]) -> tuple[Workflow, ...]:
     )
 
 
-def _jobs(said: Mapping[str, Any], entries: Sequence[Entry]) -> Iterator[Job]:
+def _jobs(said: Said, entries: Sequence[Entry]) -> Iterator[Job]:
     """Yield a workflow's jobs, without those that would have nothing to build."""
     rows = {name: tuple(_rows(job, entries)) for name, job in said.items()}
     for name, job in said.items():
@@ -89,7 +92,7 @@ def _jobs(said: Mapping[str, Any], entries: Sequence[Entry]) -> Iterator[Job]:
             yield Job(id=name, said=job, rows=rows[name])
 
 
-def _rows(job: Mapping[str, Any], entries: Sequence[Entry]) -> Iterator[Mapping[str, str]]:
+def _rows(job: Said, entries: Sequence[Entry]) -> Iterator[Row]:
     if "x-rows" not in job:
         yield {}
         return

@@ -7,15 +7,13 @@ from typing import Final, TypedDict
 
 from qbuild.recipe.load import known_recipes, load_recipe
 from qbuild.recipe.model import Recipe
+from qbuild.recipe.toolchains import traits
 
 NATIVE_NOTE: Final = "never run by qbuild's authors"
 """Said of every job that needs a real Windows, which nobody here had."""
 
-_SYSTEMS: Final = {"msvc": ("windows",), "gcc": ("linux",), "clang": ("linux",)}
+_ONLY_FOR: Final = {"msvc": "windows", "gcc": "linux", "clang": "linux"}
 """What a toolchain builds for, where that is not everything."""
-
-_AT_HOME: Final = ("msvc", "nvcc")
-"""Toolchains that build for Windows on Windows alone; zig and clang-cuda cross from Linux."""
 
 
 class Entry(TypedDict):
@@ -43,25 +41,25 @@ def entries(recipes: Iterable[Recipe]) -> tuple[Entry, ...]:
     choice: MSVC, and nvcc for Windows, whose host compiler is MSVC.
     """
     found = [
-        _entry(recipe.name, recipe.toolchain.name, system)
+        _entry(recipe, system)
         for recipe in recipes
         for system in recipe.supports
-        if system in _SYSTEMS.get(recipe.toolchain.name, ("linux", "windows"))
+        if _ONLY_FOR.get(recipe.toolchain.name, system) == system
     ]
     return tuple(sorted(found, key=lambda each: (each["native"], each["recipe"], each["os"])))
 
 
-def _entry(recipe: str, toolchain: str, system: str) -> Entry:
-    native = system == "windows" and toolchain in _AT_HOME
+def _entry(recipe: Recipe, system: str) -> Entry:
+    name, native = recipe.name, system == "windows" and traits(recipe).visual_studio
     return {
-        "recipe": recipe,
+        "recipe": name,
         "os": system,
-        "toolchain": toolchain,
+        "toolchain": recipe.toolchain.name,
         "runner": "windows-2022" if native else "ubuntu-24.04",
         "native": native,
-        "job": f"{'native' if native else 'build'}-{recipe}-{system}",
-        "command": f"qbuild build {recipe} --os {system} --dist dist",
-        "artifact": f"llama-{recipe}-{system}",
+        "job": f"{'native' if native else 'build'}-{name}-{system}",
+        "command": f"qbuild build {name} --os {system} --dist dist",
+        "artifact": f"llama-{name}-{system}",
         "note": NATIVE_NOTE if native else "",
     }
 

@@ -8,26 +8,21 @@ packages, a service's issues and releases) are left out and named.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from qbuild import process
 from qbuild.errors import PipelineError, UsageError
-from qbuild.extras.ci.jobs import Job, Step, Workflow, table
+from qbuild.extras.ci.jobs import Job, Row, Said, Workflow, fill, table
 from qbuild.recipe.convert import suggest
 from qbuild.source.gitenv import run_git
 from qbuild.source.gitless import have_git
 
-Say = Callable[[str], None]
-
-_BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
-"""How GitHub runs ``shell: bash``."""
+_BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")  # how GitHub runs ``shell: bash``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +32,16 @@ class Instance:
     name: str
     workflow: str
     job: Job
-    row: Mapping[str, str]
+    row: Row
 
-    def fill(self, template: str) -> str:
-        """Return a template with this row's values."""
-        return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda it: self.row[it[1]], template)
-
-    def variables(self, said: Mapping[str, Any]) -> dict[str, str]:
+    def variables(self, said: Said) -> dict[str, str]:
         """Return the variables of a job or step; those that only a service knows are left out."""
-        filled = {name: self.fill(value) for name, value in said.get("env", {}).items()}
+        filled = {name: fill(value, self.row) for name, value in said.get("env", {}).items()}
         return {name: value for name, value in filled.items() if "${{" not in value}
 
-    def given(self, step: Step) -> dict[str, str]:
+    def given(self, step: Said) -> dict[str, str]:
         """Return what is given to an action."""
-        return {name: self.fill(str(value)) for name, value in step.get("with", {}).items()}
+        return {name: fill(str(value), self.row) for name, value in step.get("with", {}).items()}
 
 
 def instances(workflows: tuple[Workflow, ...]) -> dict[str, Instance]:
@@ -81,7 +72,7 @@ def find(name: str, known: Mapping[str, Instance]) -> Instance:
     return known[name]
 
 
-def describe(step: Step, instance: Instance) -> tuple[str, str]:
+def describe(step: Said, instance: Instance) -> tuple[str, str]:
     """Return what a step is called, and why it is left out here (empty: it is done)."""
     if "run" in step:
         return step["name"], step.get("x-left-out", "")
@@ -92,7 +83,8 @@ def describe(step: Step, instance: Instance) -> tuple[str, str]:
 
 def lines(instance: Instance) -> Iterator[str]:
     """Yield what running a job would do, for people."""
-    yield f"== {instance.name} ({instance.workflow}, {instance.fill(instance.job.said['runs-on'])})"
+    machine = fill(instance.job.said["runs-on"], instance.row)
+    yield f"== {instance.name} ({instance.workflow}, {machine})"
     if instance.job.local:
         yield f"   not here: {instance.job.local}"
     if "x-scratch" in instance.job.said:
@@ -105,97 +97,95 @@ def lines(instance: Instance) -> Iterator[str]:
         yield from (f"     $ {line}" for line in step.get("run", "").splitlines())
 
 
-def run(instance: Instance, *, root: Path, work: Path, artifacts: Path, say: Say) -> None:
-    """Do a job's steps.
-
-    Args:
-        instance: What to run.
-        root: The checkout whose HEAD is cloned.
-        work: Empty folder for the clone and the virtual environment.
-        artifacts: Folder in which jobs find what others handed over.
-        say: Called with each line for people.
-
-    Raises:
-        PipelineError: A step failed, or the job cannot run here.
-        Stopped: Ctrl-C, SIGTERM or SIGHUP.
-    """
-    if instance.job.local:
-        raise PipelineError(
-            f"job {instance.name} cannot run here: {instance.job.local}",
-            fix="look at its steps with --dry-run",
-        )
-    if "x-scratch" in instance.job.said:
-        say("from scratch: its store is a new one, and goes with it")
-    here = _Here(instance=instance, root=root, work=work, artifacts=artifacts, say=say)
-    failed: PipelineError | None = None
-    for number, step in enumerate(instance.job.steps, start=1):
-        title, why_not = describe(step, instance)
-        head = f"[{number}/{len(instance.job.steps)}] {title}"
-        if why_not:
-            say(f"{head}: left out, {why_not}")
-        elif not failed or step.get("if") == "always()":
-            say(head)
-            try:
-                here.do(step, title)
-            except PipelineError as error:
-                failed = failed or error
-    if failed:
-        raise failed
+class _StepError(Exception):
+    """A step failed: how, where, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Here:
-    instance: Instance
-    root: Path
-    work: Path
-    artifacts: Path
-    say: Say
+class Run:
+    """A job on this machine."""
+
+    instance: Instance  # what to run
+    root: Path  # the checkout whose HEAD is cloned
+    work: Path  # empty folder for the clone and the virtual environment
+    artifacts: Path  # folder in which jobs find what others handed over
+    say: Callable[[str], None]  # called with each line for people
+
+    def steps(self) -> None:
+        """Do the job's steps; after one that failed only those that always run.
+
+        Raises:
+            PipelineError: A step failed, or the job cannot run here.
+            Stopped: Ctrl-C, SIGTERM or SIGHUP.
+        """
+        job = self.instance.job
+        if job.local:
+            raise PipelineError(
+                f"job {self.instance.name} cannot run here: {job.local}",
+                fix="look at its steps with --dry-run",
+            )
+        if self._scratch:
+            self.say("from scratch: its store is a new one, and goes with it")
+        failed: PipelineError | None = None
+        for number, step in enumerate(job.steps, start=1):
+            title, why_not = describe(step, self.instance)
+            head = f"[{number}/{len(job.steps)}] {title}"
+            if why_not:
+                self.say(f"{head}: left out, {why_not}")
+            elif not failed or step.get("if") == "always()":
+                self.say(head)
+                try:
+                    self._step(step)
+                except _StepError as error:
+                    what, where, fix = error.args
+                    said = f"job {self.instance.name}: step `{title}` {what}"
+                    failed = failed or PipelineError(said, where=str(where), fix=fix)
+        if failed:
+            raise failed
 
     @property
-    def clone(self) -> Path:
+    def _scratch(self) -> bool:
+        """Whether it must not find results of an earlier job."""
+        return "x-scratch" in self.instance.job.said
+
+    @property
+    def _clone(self) -> Path:
         return self.work / "clone"
 
-    @property
-    def folder(self) -> Path:
-        """Where steps run: the clone, once there is one."""
-        return self.clone if self.clone.is_dir() else self.work
-
-    def do(self, step: Step, title: str) -> None:
+    def _step(self, step: Said) -> None:
         given = self.instance.given(step)
         match step.get("uses"):
             case None:
                 script = self.work / "step.sh"
                 script.write_text(step["run"], encoding="utf-8", newline="\n")
-                self._command([*_BASH, str(script)], title, self.instance.variables(step))
+                self._command(*_BASH, str(script), env=self.instance.variables(step))
             case "actions/checkout":
-                words = ["clone", "-q", "--no-local", str(self.root), str(self.clone)]
-                self._command(["git", *words], title)
+                self._command("git", "clone", "-q", "--no-local", str(self.root), str(self._clone))
             case "actions/setup-python":
-                self._command([sys.executable, "-m", "venv", str(self.work / "venv")], title)
+                self._command(sys.executable, "-m", "venv", str(self.work / "venv"))
             case "actions/upload-artifact":
-                self._hand_over(given["path"], given["name"], title)
+                self._hand_over(given["path"], given["name"])
             case "actions/download-artifact":
-                self._fetch(given["pattern"], given["path"], title)
+                self._fetch(given["pattern"], given["path"])
 
-    def _failed(self, title: str, what: str, where: Path, fix: str) -> PipelineError:
-        said = f"job {self.instance.name}: step `{title}` {what}"
-        return PipelineError(said, where=str(where), fix=fix)
+    @property
+    def _folder(self) -> Path:
+        """Where steps run: the clone, once there is one."""
+        return self._clone if self._clone.is_dir() else self.work
 
-    def _command(self, command: list[str], title: str, env: Mapping[str, str] = {}) -> None:
+    def _command(self, *command: str, env: Mapping[str, str] = {}) -> None:
         if shutil.which(command[0]) is None:
             fix = "install it (Windows: Git for Windows brings git and bash)"
-            raise self._failed(title, f"needs `{command[0]}`", Path("PATH"), fix)
+            raise _StepError(f"needs `{command[0]}`", "PATH", fix)
         venv = self.work / "venv"
-        programs = Path(sysconfig.get_path("scripts", "venv", {"base": str(venv)}))
-        # a job that must not find results of an earlier one has a store of its own
-        scratch = "x-scratch" in self.instance.job.said
+        programs = sysconfig.get_path("scripts", "venv", {"base": str(venv)})
         status = process.run_logged(
             command,
-            cwd=self.folder,
+            cwd=self._folder,
             env={
                 **os.environ,
                 **self.instance.variables(self.instance.job.said),
-                **({"QBUILD_STORE": str(self.work / "store")} if scratch else {}),
+                **({"QBUILD_STORE": str(self.work / "store")} if self._scratch else {}),
                 **env,
                 "CI": "true",
                 "VIRTUAL_ENV": str(venv),
@@ -206,31 +196,29 @@ class _Here:
             cut_network=False,
         )
         if status != 0:
-            what, fix = f"ended with status {status}", "its output stands above"
-            raise self._failed(title, what, self.clone, fix)
+            raise _StepError(f"ended with status {status}", self._clone, "its output stands above")
 
-    def _hand_over(self, path: str, artifact: str, title: str) -> None:
-        folder = self.artifacts / artifact
+    def _hand_over(self, path: str, artifact: str) -> None:
         pattern = f"{path}*" if path.endswith("/") else path
-        found = sorted(each for each in self.clone.glob(pattern) if each.is_file())
+        found = sorted(each for each in self._clone.glob(pattern) if each.is_file())
         if not found:
             fix = "an earlier step should have made it"
-            raise self._failed(title, "found no file", self.clone / path, fix)
+            raise _StepError("found no file", self._clone / path, fix)
+        folder = self.artifacts / artifact
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for each in found:
             shutil.copy2(each, folder / each.name)
         self.say(f"    {len(found)} files in {folder}")
 
-    def _fetch(self, pattern: str, path: str, title: str) -> None:
+    def _fetch(self, pattern: str, path: str) -> None:
         folders = sorted(self.artifacts.glob(pattern))
         if not folders:
             needs = ", ".join(self.instance.job.said.get("needs", ()))
             fix = f"run the jobs it needs first: {needs}"
-            raise self._failed(title, "found no such artifact", self.artifacts, fix)
-        target = self.folder / path
+            raise _StepError("found no such artifact", self.artifacts, fix)
         for folder in folders:
-            shutil.copytree(folder, target, dirs_exist_ok=True)
+            shutil.copytree(folder, self._folder / path, dirs_exist_ok=True)
 
 
 def uncommitted(root: Path) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-CHAR: Final = 7.0
-"""Width of a character of the drawings' 11.5 px monospace font."""
+CHAR: Final = 7.0  # width of a character of the drawings' 11.5 px monospace font
 
 
 @dataclass(frozen=True, kw_only=True)

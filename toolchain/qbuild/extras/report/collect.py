@@ -25,8 +25,7 @@ from qbuild.verify.static import Bundle, read_bundle, scratch_folder, verify_zip
 from qbuild.verify.structure import unpack
 from qbuild.verify.verdict import Verdict
 
-MOST_FILES: Final = 300
-"""Files that a page lists; a zip of ours has a tenth of them."""
+MOST_FILES: Final = 300  # files that a page lists; a zip of ours has a tenth of them
 
 _MOST: Final = 100
 _INNER: Final = ("predicate", "buildDefinition", "internalParameters")
@@ -152,9 +151,7 @@ def _key_facts(
     bundle: Bundle, size: int, total: int, files: int, gpu: tuple[GpuCode, ...]
 ) -> tuple[Fact, ...]:
     manifest = bundle.manifest
-    facts = [
-        Fact(label="Download", value=megabytes(size), note=f"{megabytes(total)} unpacked"),
-    ]
+    facts = [Fact(label="Download", value=megabytes(size), note=f"{megabytes(total)} unpacked")]
     system = {"windows": "Windows", "linux": "Linux"}.get(bundle.target_os, "not known")
     note = f"{files} files"
     if manifest is not None:

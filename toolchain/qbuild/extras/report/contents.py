@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from qbuild.binary.fatbin import read_fatbin_data
-from qbuild.binary.pe import PeImage
 from qbuild.binary.zip_reader import ZipView
+from qbuild.bundle.closure import is_library
 from qbuild.cuda.device_code import families
 from qbuild.errors import QbuildError
 from qbuild.extras.report.data import GpuCode, Item, Kind, Needs, Part
@@ -17,10 +17,8 @@ from qbuild.verify import binaries, papers
 from qbuild.verify.static import Bundle
 
 if TYPE_CHECKING:
-    from qbuild.binary.elf import ElfImage
     from qbuild.binary.fatbin import FatReport
     from qbuild.binary.image import Section
-    from qbuild.binary.pe import PeImage
     from qbuild.bundle.closure import Closure
 
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -106,15 +104,11 @@ def kind_of(bundle: Bundle, path: str) -> Kind:
         return "paper"
     image = bundle.images.every.get(path)
     if image is not None:
-        return "library" if _is_library(image) else "program"
+        return "library" if is_library(image) else "program"
     if PurePosixPath(path).suffix.lower() in (".bat", ".cmd", ".ps1", ".sh"):
         return "script"
     name = path.lower()
     return "licence" if "license" in name or "licence" in name or "copying" in name else "other"
-
-
-def _is_library(image: PeImage | ElfImage) -> bool:
-    return image.is_dll if isinstance(image, PeImage) else image.kind == "so"
 
 
 def items_of(bundle: Bundle, view: ZipView, closure: Closure | None) -> Iterator[Item]:

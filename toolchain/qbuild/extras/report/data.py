@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from qbuild.extras.report.speed import Speed
 
-FORMAT = 1
-"""Version of the report's JSON."""
+FORMAT = 1  # version of the report's JSON
 
 Kind = Literal["program", "library", "backend", "script", "licence", "paper", "other"]
 Part = Literal["code", "gpu", "constants", "tables", "rest"]
@@ -32,65 +31,40 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One file of the zip.
+    """One file of the zip."""
 
-    Args:
-        path: Name in the zip.
-        kind: What it is for.
-        size: Bytes when unpacked.
-        packed: Bytes inside the zip.
-        why: Why it is there, in a few words.
-        parts: What its bytes are, for programs and libraries: (part, bytes), largest first.
-    """
-
-    path: str
-    kind: Kind
-    size: int
-    packed: int
-    why: str
+    path: str  # name in the zip
+    kind: Kind  # what it is for
+    size: int  # bytes when unpacked
+    packed: int  # bytes inside the zip
+    why: str  # why it is there, in a few words
+    # what its bytes are, for programs and libraries: (part, bytes), largest first
     parts: tuple[tuple[Part, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What one program or library loads.
+    """What one program or library loads."""
 
-    Args:
-        name: File name without folder.
-        kind: ``program``, ``library`` or ``backend``.
-        inside: Files of the zip it loads.
-        system: Libraries of the target system it loads.
-        driver: Libraries that come with a driver.
-        missing: Libraries that nothing brings.
-        users: Files of the zip that load it.
-    """
-
-    name: str
-    kind: Kind
-    inside: tuple[str, ...] = ()
-    system: tuple[str, ...] = ()
-    driver: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
+    name: str  # file name without folder
+    kind: Kind  # ``program``, ``library`` or ``backend``
+    inside: tuple[str, ...] = ()  # files of the zip it loads
+    system: tuple[str, ...] = ()  # libraries of the target system it loads
+    driver: tuple[str, ...] = ()  # libraries that come with a driver
+    missing: tuple[str, ...] = ()  # libraries that nothing brings
+    users: tuple[str, ...] = ()  # files of the zip that load it
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCode:
-    """The CUDA device code of one file.
+    """The CUDA device code of one file."""
 
-    Args:
-        path: Name in the zip.
-        ours: Whether llama.cpp's own kernels are meant, not a library of NVIDIA.
-        archs: One line per architecture and kind: (``sm_61 machine code``, pieces, bytes).
-        compression: How the strongest is stored.
-        problem: What is wrong with it, or "".
-    """
-
-    path: str
-    ours: bool
+    path: str  # name in the zip
+    ours: bool  # whether llama.cpp's own kernels are meant, not a library of NVIDIA
+    # one line per architecture and kind: (``sm_61 machine code``, pieces, bytes)
     archs: tuple[tuple[str, int, int], ...] = ()
-    compression: str = ""
-    problem: str = ""
+    compression: str = ""  # how the strongest is stored
+    problem: str = ""  # what is wrong with it, or ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +89,11 @@ class CheckLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The verdict on the zip, made by reading it for this page.
+    """The verdict on the zip, made by reading it for this page."""
 
-    Args:
-        state: How it came out.
-        note: Counts, and what is the matter with the verdict that lies beside the zip.
-        checks: Each check, failures first.
-    """
-
-    state: State
-    note: str
-    checks: tuple[CheckLine, ...] = ()
+    state: State  # how it came out
+    note: str  # counts, and what is the matter with the verdict that lies beside the zip
+    checks: tuple[CheckLine, ...] = ()  # each check, failures first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,42 +108,25 @@ class Edge:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What the compile took.
+    """What the compile took."""
 
-    Args:
-        edges: Every step, in the order in which they began.
-        left_out: Steps beyond those that a page can show, all of them short.
-        areas: Part of the source → seconds of work, largest first.
-        wall: Seconds from the first start to the last end.
-        work: Seconds of all steps together.
-    """
-
-    edges: tuple[Edge, ...]
-    left_out: int
-    areas: tuple[tuple[str, float], ...]
-    wall: float
-    work: float
+    edges: tuple[Edge, ...]  # every step, in the order in which they began
+    left_out: int  # steps beyond those that a page can show, all of them short
+    areas: tuple[tuple[str, float], ...]  # part of the source → seconds of work, largest first
+    wall: float  # seconds from the first start to the last end
+    work: float  # seconds of all steps together
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """How the zip was built, as far as the record beside it and the store tell.
+    """How the zip was built, as far as the record beside it and the store tell."""
 
-    Args:
-        note: What is not known, or "".
-        steps: (step, seconds) in the order they ran.
-        reused: Steps whose results were there already.
-        facts: Host, origin and the like.
-        timeline: The compile in detail.
-        timeline_note: Why there is none, or where it is from.
-    """
-
-    note: str = ""
-    steps: tuple[tuple[str, float], ...] = ()
-    reused: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    timeline: Timeline | None = None
-    timeline_note: str = ""
+    note: str = ""  # what is not known, or ""
+    steps: tuple[tuple[str, float], ...] = ()  # (step, seconds) in the order they ran
+    reused: tuple[str, ...] = ()  # steps whose results were there already
+    facts: tuple[Fact, ...] = ()  # host, origin and the like
+    timeline: Timeline | None = None  # the compile in detail
+    timeline_note: str = ""  # why there is none, or where it is from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,84 +149,46 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """The difference to another zip.
+    """The difference to another zip."""
 
-    Args:
-        name: File name of the other zip.
-        sha256: Of the other zip.
-        identical: Whether both are the same bytes.
-        made: Differences in what they were made from.
-        files: Files that differ.
-        same: Number of files that are equal.
-        left_out: Differing files beyond those listed.
-        places: Where the bytes of the files first differ, one line each.
-    """
-
-    name: str
-    sha256: str
-    identical: bool
-    made: tuple[Change, ...] = ()
-    files: tuple[FileChange, ...] = ()
-    same: int = 0
-    left_out: int = 0
-    places: tuple[str, ...] = ()
+    name: str  # file name of the other zip
+    sha256: str  # of the other zip
+    identical: bool  # whether both are the same bytes
+    made: tuple[Change, ...] = ()  # differences in what they were made from
+    files: tuple[FileChange, ...] = ()  # files that differ
+    same: int = 0  # number of files that are equal
+    left_out: int = 0  # differing files beyond those listed
+    places: tuple[str, ...] = ()  # where the bytes of the files first differ, one line each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything one page says about one zip.
+    """Everything one page says about one zip."""
 
-    Args:
-        zip_name: File name of the zip.
-        sha256: Of its bytes.
-        size: Bytes of the zip.
-        unpacked: Bytes of its files.
-        summary: One line that says what it is.
-        ours: Whether it holds qbuild's manifest.
-        problems: What is wrong with the zip or its papers, found while reading.
-        labels: What was not done, in sentences.
-        key_facts: The few things one wants to know first.
-        files: Its files, largest first.
-        left_out: (number, bytes) of files beyond those listed.
-        needs: Who needs which library.
-        cpu: Processor level and what it means.
-        switches: ggml's instruction sets: (name, whether it is on).
-        gpu: CUDA code by file.
-        gpus: (family of GPUs, how they run llama.cpp's kernels).
-        patches: Applied patches in order.
-        pins: What exactly it was made from.
-        checked: The verdict.
-        built: How the build went.
-        rebuild: Commands that check it and make it again.
-        recipe: The resolved recipe as TOML.
-        against: The difference to another zip.
-        speed: What `qbuild bench` measured of it.
-    """
-
-    zip_name: str
-    sha256: str
-    size: int
-    unpacked: int
-    summary: str
-    ours: bool
-    problems: tuple[str, ...]
-    labels: tuple[str, ...]
-    key_facts: tuple[Fact, ...]
-    files: tuple[Item, ...]
-    left_out: tuple[int, int]
-    needs: tuple[Needs, ...]
-    cpu: tuple[Fact, ...]
-    switches: tuple[tuple[str, bool], ...]
-    gpu: tuple[GpuCode, ...]
-    gpus: tuple[tuple[str, str], ...]
-    patches: tuple[Patch, ...]
-    pins: tuple[Fact, ...]
-    checked: Checked
-    built: Built
-    rebuild: tuple[Fact, ...]
-    recipe: str
-    against: Against | None = None
-    speed: Speed | None = None
+    zip_name: str  # file name of the zip
+    sha256: str  # of its bytes
+    size: int  # bytes of the zip
+    unpacked: int  # bytes of its files
+    summary: str  # one line that says what it is
+    ours: bool  # whether it holds qbuild's manifest
+    problems: tuple[str, ...]  # what is wrong with the zip or its papers, found while reading
+    labels: tuple[str, ...]  # what was not done, in sentences
+    key_facts: tuple[Fact, ...]  # the few things one wants to know first
+    files: tuple[Item, ...]  # its files, largest first
+    left_out: tuple[int, int]  # (number, bytes) of files beyond those listed
+    needs: tuple[Needs, ...]  # who needs which library
+    cpu: tuple[Fact, ...]  # processor level and what it means
+    switches: tuple[tuple[str, bool], ...]  # ggml's instruction sets: (name, whether it is on)
+    gpu: tuple[GpuCode, ...]  # CUDA code by file
+    gpus: tuple[tuple[str, str], ...]  # (family of GPUs, how they run llama.cpp's kernels)
+    patches: tuple[Patch, ...]  # applied patches in order
+    pins: tuple[Fact, ...]  # what exactly it was made from
+    checked: Checked  # the verdict
+    built: Built  # how the build went
+    rebuild: tuple[Fact, ...]  # commands that check it and make it again
+    recipe: str  # the resolved recipe as TOML
+    against: Against | None = None  # the difference to another zip
+    speed: Speed | None = None  # what `qbuild bench` measured of it
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as a machine reads it."""

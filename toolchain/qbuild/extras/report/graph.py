@@ -24,8 +24,7 @@ _HEADS: Final = {
 _NODE_H: Final = 24.0
 _ROW: Final = 30.0
 _HEAD: Final = 32.0
-_ARCS: Final = 92.0
-"""Width that the lines have at each side."""
+_ARCS: Final = 92.0  # width that the lines have at each side
 
 _LONGEST: Final = 26
 _MOST: Final = 40

@@ -38,10 +38,6 @@ def checked(path: Path, found: Verdict) -> Checked:
 
     The verdict that lies beside a zip is a file that anybody can write, so its word counts against
     the zip only: what its programs did when they were run is shown as said there, not as checked.
-
-    Args:
-        path: The zip.
-        found: The verdict of reading it, made just now.
     """
     said, problem = _verdict_beside(path, found.sha256)
     lines = [

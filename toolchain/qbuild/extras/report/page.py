@@ -24,8 +24,7 @@ from qbuild.extras.report.data import FileChange, Item, Report
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_LONGEST: Final = 4000
-"""Characters of one text that are shown; a recipe as TOML has half of that."""
+_LONGEST: Final = 4000  # characters of one text that are shown; a recipe as TOML has half of that
 
 _KINDS: Final = (
     ("program", "programs"),

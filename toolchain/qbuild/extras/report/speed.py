@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from qbuild.verify.papers import dig
 
-_LARGEST: Final = 1 << 20
-"""Bytes of a record that are still read; one of ours has a few thousand."""
+_LARGEST: Final = 1 << 20  # bytes of a record that are still read; one of ours has a few thousand
 
 _MOST: Final = 24
 
@@ -33,21 +32,13 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What was measured.
+    """What was measured."""
 
-    Args:
-        note: Why there is nothing, or what has to be said about it.
-        model: File name of the model.
-        alone: llama-bench: (what, tokens per second).
-        loads: The server, load by load.
-        busy: Whether the machine did something else meanwhile.
-    """
-
-    note: str = ""
-    model: str = ""
-    alone: tuple[tuple[str, float], ...] = ()
-    loads: tuple[Load, ...] = ()
-    busy: bool = False
+    note: str = ""  # why there is nothing, or what has to be said about it
+    model: str = ""  # file name of the model
+    alone: tuple[tuple[str, float], ...] = ()  # llama-bench: (what, tokens per second)
+    loads: tuple[Load, ...] = ()  # the server, load by load
+    busy: bool = False  # whether the machine did something else meanwhile
 
     @property
     def highest(self) -> float:
@@ -61,12 +52,7 @@ class Speed:
 
 
 def speed_beside(path: Path, sha256: str) -> Speed | None:
-    """Return what was measured of a zip; ``None`` when there is no record beside it.
-
-    Args:
-        path: The zip.
-        sha256: Of its bytes.
-    """
+    """Return what was measured of a zip; ``None`` when there is no record beside it."""
     beside = path.with_name(f"{path.name}.bench.json")
     try:
         if not beside.is_file():

@@ -19,21 +19,13 @@ from qbuild.toolchains.visual_studio.installed import YEARS, MsvcFacts, Studio, 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a recipe is built with.
+    """What a recipe is built with."""
 
-    Args:
-        studio: Visual Studio or Build Tools.
-        toolset: Its MSVC toolset, in full: ``14.44.35207``.
-        sdk: Windows SDK: ``10.0.22621.0``.
-        cuda: CUDA toolkit, or "" without CUDA code.
-        cuda_folder: Where it is.
-    """
-
-    studio: Studio
-    toolset: str
-    sdk: str
-    cuda: str = ""
-    cuda_folder: str = ""
+    studio: Studio  # Visual Studio or Build Tools
+    toolset: str  # its MSVC toolset, in full: ``14.44.35207``
+    sdk: str  # Windows SDK: ``10.0.22621.0``
+    cuda: str = ""  # CUDA toolkit, or "" without CUDA code
+    cuda_folder: str = ""  # where it is
 
     @property
     def platform_toolset(self) -> str:

@@ -40,21 +40,13 @@ def numbers(text: str) -> Version:
 
 @dataclass(frozen=True, kw_only=True)
 class Studio:
-    """One Visual Studio or Build Tools.
+    """One Visual Studio or Build Tools."""
 
-    Args:
-        path: Where it is installed.
-        version: ``17.14.36401.2``.
-        product: ``Community``, ``BuildTools`` …
-        toolsets: MSVC toolsets in it, newest first: ``14.44.35207``.
-        prerelease: Whether it is a preview.
-    """
-
-    path: str
-    version: str
-    product: str
-    toolsets: tuple[str, ...]
-    prerelease: bool = False
+    path: str  # where it is installed
+    version: str  # ``17.14.36401.2``
+    product: str  # ``Community``, ``BuildTools`` …
+    toolsets: tuple[str, ...]  # MSVC toolsets in it, newest first: ``14.44.35207``
+    prerelease: bool = False  # whether it is a preview
 
     @property
     def major(self) -> int:
@@ -80,19 +72,13 @@ class Studio:
 
 @dataclass(frozen=True, kw_only=True)
 class MsvcFacts:
-    """What a Windows machine has.
+    """What a Windows machine has."""
 
-    Args:
-        studios: Complete installations of 2019 or newer, the newest first.
-        incomplete: Names of installations that are broken or lack the C++ compiler.
-        sdks: Windows SDKs, newest first.
-        cuda: CUDA toolkit (``12.9``) → its folder.
-    """
-
-    studios: tuple[Studio, ...]
+    studios: tuple[Studio, ...]  # complete installations of 2019 or newer, the newest first
+    # names of installations that are broken or lack the C++ compiler
     incomplete: tuple[str, ...] = ()
-    sdks: tuple[str, ...] = ()
-    cuda: Mapping[str, str] = field(default_factory=dict)
+    sdks: tuple[str, ...] = ()  # Windows SDKs, newest first
+    cuda: Mapping[str, str] = field(default_factory=dict)  # CUDA toolkit (``12.9``) → its folder
 
 
 def load_facts(path: Path) -> MsvcFacts:

@@ -8,8 +8,7 @@ from typing import Final
 from qbuild.errors import ToolchainError
 from qbuild.toolchains.visual_studio.choose import Choice
 
-MARK: Final = "-- qbuild: environment --"
-"""Line between what vcvarsall prints and the environment."""
+MARK: Final = "-- qbuild: environment --"  # line between what vcvarsall prints and the environment
 
 KEPT: Final = (
     "INCLUDE", "LIB", "LIBPATH", "PATH", "UCRTVersion", "UniversalCRTSdkDir", "VCINSTALLDIR",
