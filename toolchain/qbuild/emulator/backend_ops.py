@@ -35,36 +35,24 @@ _PIECE: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of one case.
+    """What came of one case."""
 
-    Args:
-        case: Its name, as the program prints it, or our own line.
-        status: :data:`RIGHT`, :data:`WRONG`, :data:`ABSENT` or :data:`DIED`.
-        said: What the program said of a wrong one, e.g. the error.
-    """
-
-    case: str
-    status: str
-    said: str = ""
+    case: str  # its name, as the program prints it, or our own line
+    status: str  # :data:`RIGHT`, :data:`WRONG`, :data:`ABSENT` or :data:`DIED`
+    said: str = ""  # what the program said of a wrong one, e.g. the error
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """Everything that a run, or several that went on, brought.
+    """Everything that a run, or several that went on, brought."""
 
-    Args:
-        results: Case → what came of it.
-        ran: (unit, kernel) → how often it was launched.
-        findings: What the emulated GPU itself said: races, accesses outside.
-        seconds: Time that the program ran.
-        complete: Every case has a result.
-    """
-
-    results: dict[str, Result] = field(default_factory=dict)
+    results: dict[str, Result] = field(default_factory=dict)  # case → what came of it
+    # (unit, kernel) → how often it was launched
     ran: dict[tuple[str, str], int] = field(default_factory=dict)
+    # what the emulated GPU itself said: races, accesses outside
     findings: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    complete: bool = False
+    seconds: float = 0.0  # time that the program ran
+    complete: bool = False  # every case has a result
 
     def count(self, status: str) -> int:
         """Return how many cases ended so."""
@@ -78,21 +66,13 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A test program that is ready to run.
+    """A test program that is ready to run."""
 
-    Args:
-        path: ``test-backend-ops``, or ``test-graphs``, which takes names of cases as that does.
-        env: What is added to its environment.
-        log: Where all its output is appended.
-        state: Where results are kept; what it holds already is not run again.
-        prefix: Words in front of its command, e.g. Wine's.
-    """
-
-    path: Path
-    env: Mapping[str, str]
-    log: Path
-    state: Path
-    prefix: tuple[str, ...] = ()
+    path: Path  # ``test-backend-ops``, or ``test-graphs``, which takes names of cases as that does
+    env: Mapping[str, str]  # what is added to its environment
+    log: Path  # where all its output is appended
+    state: Path  # where results are kept; what it holds already is not run again
+    prefix: tuple[str, ...] = ()  # words in front of its command, e.g. Wine's
 
     def start(self, options: Sequence[str], report_file: Path) -> subprocess.Popen[str]:
         """Start it with options of its own."""

@@ -47,15 +47,10 @@ _BLOCKS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """Type and shape of a tensor that lies in memory without gaps.
+    """Type and shape of a tensor that lies in memory without gaps."""
 
-    Args:
-        type: ggml's name, e.g. ``q4_0``.
-        shape: Four numbers of elements, the innermost first.
-    """
-
-    type: str
-    shape: tuple[int, int, int, int]
+    type: str  # ggml's name, e.g. ``q4_0``
+    shape: tuple[int, int, int, int]  # four numbers of elements, the innermost first
 
     def strides(self) -> tuple[int, int, int, int]:
         """Return the bytes from one element (of a quantised row: one block) to the next."""
@@ -66,34 +61,21 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """A case of our own.
+    """A case of our own."""
 
-    Args:
-        text: As it is written.
-        op: The operation, e.g. ``MUL_MAT``.
-        result: Its result.
-        numbers: The words of its parameters, as ggml keeps them.
-        sources: What it reads.
-    """
-
-    text: str
-    op: str
-    result: Tensor
-    numbers: tuple[int, ...]
-    sources: tuple[Tensor, ...]
+    text: str  # as it is written
+    op: str  # the operation, e.g. ``MUL_MAT``
+    result: Tensor  # its result
+    numbers: tuple[int, ...]  # the words of its parameters, as ggml keeps them
+    sources: tuple[Tensor, ...]  # what it reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Cases to run.
+    """Cases to run."""
 
-    Args:
-        named: Upstream's, by name.
-        own: Ours.
-    """
-
-    named: tuple[str, ...]
-    own: tuple[Own, ...]
+    named: tuple[str, ...]  # upstream's, by name
+    own: tuple[Own, ...]  # ours
 
 
 def _tensor(text: str) -> Tensor:
@@ -160,17 +142,11 @@ def selection(arch: str) -> Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What CI has time for.
+    """What CI has time for."""
 
-    Args:
-        units: The units whose kernels are made.
-        selection: The cases of the committed selection that need no other.
-        graphs: Operations of ``test-graphs`` that need no other.
-    """
-
-    units: tuple[str, ...]
-    selection: Selection
-    graphs: frozenset[str]
+    units: tuple[str, ...]  # the units whose kernels are made
+    selection: Selection  # the cases of the committed selection that need no other
+    graphs: frozenset[str]  # operations of ``test-graphs`` that need no other
 
     def graph(self, name: str) -> bool:
         """Say whether a graph is in the sample; those with millions of elements are not."""

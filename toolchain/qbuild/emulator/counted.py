@@ -174,28 +174,21 @@ def _class_of(line: str, fused: frozenset[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What one kernel did, in all blocks that ran.
+    """What one kernel did, in all blocks that ran."""
 
-    Args:
-        kernel: Mangled name.
-        blocks: Blocks that ran.
-        threads: Threads that ran.
-        instructions: Class → instructions of all threads.
-        memory: ``loads``, ``stores``, ``shared_loads``, ``shared_stores`` (accesses of threads),
-            ``bytes_read``, ``bytes_written`` (device memory, of threads), ``requests`` (a warp's
-            accesses to device memory), ``sectors`` (32 bytes each, that those touched),
-            ``shared_parts`` and ``shared_passes`` (a warp's accesses to shared memory: passes
-            that their width needs, and passes that they take; more are bank conflicts) and
-            ``issued`` (instructions of warps, if lanes that part meet again as soon as they can),
-            ``tensor`` (see :func:`qbuild.emulator.tensor.work`, of threads), ``distinct`` (sectors,
-            each once for a launch), ``launches`` and ``shared_least`` (passes, if lanes that want
-            the same words share them however wide their accesses are).
-    """
-
-    kernel: str
-    blocks: int
-    threads: int
-    instructions: dict[str, int]
+    kernel: str  # mangled name
+    blocks: int  # blocks that ran
+    threads: int  # threads that ran
+    instructions: dict[str, int]  # class → instructions of all threads
+    # ``loads``, ``stores``, ``shared_loads``, ``shared_stores`` (accesses of threads),
+    # ``bytes_read``, ``bytes_written`` (device memory, of threads), ``requests`` (a warp's accesses
+    # to device memory), ``sectors`` (32 bytes each, that those touched), ``shared_parts`` and
+    # ``shared_passes`` (a warp's accesses to shared memory: passes that their width needs, and
+    # passes that they take; more are bank conflicts) and ``issued`` (instructions of warps, if
+    # lanes that part meet again as soon as they can), ``tensor`` (see
+    # :func:`qbuild.emulator.tensor.work`, of threads), ``distinct`` (sectors, each once for a
+    # launch), ``launches`` and ``shared_least`` (passes, if lanes that want the same words share
+    # them however wide their accesses are)
     memory: dict[str, int]
 
     @property

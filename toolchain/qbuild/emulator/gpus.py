@@ -17,43 +17,24 @@ VARIABLE: Final = "QBUILD_EMULATED_GPU"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU.
+    """One GPU."""
 
-    Args:
-        name: As people call it.
-        cc: Compute capability, e.g. ``6.1``.
-        sms: Multiprocessors.
-        memory: MiB of the card.
-        shared: KiB of shared memory that a block always may use.
-        optin: KiB that it may use on request.
-        sm_shared: KiB of a multiprocessor.
-        threads: Resident threads of a multiprocessor.
-        blocks: Resident blocks of a multiprocessor.
-        clock: MHz, boost.
-        memory_clock: MHz, as the driver reports it (half the data rate of GDDR5 and HBM2).
-        bus: Bits of the memory bus.
-        l2: KiB of cache.
-        fma_per_clock: Fused multiply-adds of 32 bits per multiprocessor and clock.
-        dp4a_per_clock: Products of four bytes, likewise.
-        tensor_per_clock: Multiply-adds of 16 bits on tensor cores, likewise; 0: it has none.
-    """
-
-    name: str
-    cc: str
-    sms: int
-    memory: int
-    shared: int
-    optin: int
-    sm_shared: int
-    threads: int
-    blocks: int
-    clock: int
-    memory_clock: int
-    bus: int
-    l2: int
-    fma_per_clock: int
-    dp4a_per_clock: int
-    tensor_per_clock: int
+    name: str  # as people call it
+    cc: str  # compute capability, e.g. ``6.1``
+    sms: int  # multiprocessors
+    memory: int  # MiB of the card
+    shared: int  # KiB of shared memory that a block always may use
+    optin: int  # KiB that it may use on request
+    sm_shared: int  # KiB of a multiprocessor
+    threads: int  # resident threads of a multiprocessor
+    blocks: int  # resident blocks of a multiprocessor
+    clock: int  # MHz, boost
+    memory_clock: int  # MHz, as the driver reports it (half the data rate of GDDR5 and HBM2)
+    bus: int  # bits of the memory bus
+    l2: int  # KiB of cache
+    fma_per_clock: int  # fused multiply-adds of 32 bits per multiprocessor and clock
+    dp4a_per_clock: int  # products of four bytes, likewise
+    tensor_per_clock: int  # multiply-adds of 16 bits on tensor cores, likewise; 0: it has none
 
     @property
     def bandwidth(self) -> float:

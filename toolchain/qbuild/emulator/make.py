@@ -35,19 +35,12 @@ INTRINSICS: Final = "intrinsics.bc"
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
-    """What compiles, and for which system.
+    """What compiles, and for which system."""
 
-    Args:
-        zig: The zig program.
-        target: ``linux`` or ``windows``.
-        cache: Folder of zig's own cache.
-        headers: CUDA's ``include`` folder, for the declarations of its runtime.
-    """
-
-    zig: Path
-    target: str
-    cache: Path
-    headers: Path
+    zig: Path  # the zig program
+    target: str  # ``linux`` or ``windows``
+    cache: Path  # folder of zig's own cache
+    headers: Path  # CUDA's ``include`` folder, for the declarations of its runtime
 
     @property
     def env(self) -> dict[str, str]:

@@ -8,23 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """A kernel that ran.
+    """A kernel that ran."""
 
-    Args:
-        unit: Its compiled unit.
-        kernel: Its mangled name.
-        launches: How often it was launched; 0 when the program was ended before it could say.
-        blocks: Blocks of all launches.
-        threads: Threads of all launches.
-        seconds: Time on the CPU, which says nothing about a GPU.
-    """
-
-    unit: str
-    kernel: str
-    launches: int
-    blocks: int
-    threads: int
-    seconds: float
+    unit: str  # its compiled unit
+    kernel: str  # its mangled name
+    launches: int  # how often it was launched; 0 when the program was ended before it could say
+    blocks: int  # blocks of all launches
+    threads: int  # threads of all launches
+    seconds: float  # time on the CPU, which says nothing about a GPU
 
 
 def read(text: str) -> tuple[Ran, ...]:

@@ -69,19 +69,12 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """What is known of a kernel before it runs.
+    """What is known of a kernel before it runs."""
 
-    Args:
-        name: Mangled, as the fat binary and the host code know it.
-        shared: Its static shared arrays.
-        max_threads: Of a block (``__launch_bounds__``); 0: not said.
-        parameters: Their number.
-    """
-
-    name: str
-    shared: tuple[Shared, ...]
-    max_threads: int
-    parameters: int
+    name: str  # mangled, as the fat binary and the host code know it
+    shared: tuple[Shared, ...]  # its static shared arrays
+    max_threads: int  # of a block (``__launch_bounds__``); 0: not said
+    parameters: int  # their number
 
     @property
     def shared_size(self) -> int:

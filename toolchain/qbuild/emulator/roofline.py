@@ -25,22 +25,14 @@ _PIECE: Final = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds that each part of a GPU needs at least for one launch.
+    """Seconds that each part of a GPU needs at least for one launch."""
 
-    Args:
-        arithmetic: FMA, other floating point, dp4a.
-        tensor: Tensor cores.
-        shared: Passes over shared memory.
-        memory: Device memory, each sector once.
-        issue: All instructions of the device IR at four warps a clock; not part of the bound.
-        busy: The part of the multiprocessors' time that has a block, if all blocks take as long.
-    """
-
-    arithmetic: float
-    tensor: float
-    shared: float
-    memory: float
-    issue: float
+    arithmetic: float  # FMA, other floating point, dp4a
+    tensor: float  # tensor cores
+    shared: float  # passes over shared memory
+    memory: float  # device memory, each sector once
+    issue: float  # all instructions of the device IR at four warps a clock; not part of the bound
+    # the part of the multiprocessors' time that has a block, if all blocks take as long
     busy: float
 
     @property

@@ -15,17 +15,11 @@ _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True)
 class Meaning:
-    """What stands for an intrinsic or a PTX text.
+    """What stands for an intrinsic or a PTX text."""
 
-    Args:
-        function: A function of ``toolchain/emulator/intrinsics.c``, or of the table's own IR.
-        thread: Whether it takes the running thread first.
-        ir: LLVM assembly that defines it, where C has no way to say its types; else "".
-    """
-
-    function: str
-    thread: bool = False
-    ir: str = ""
+    function: str  # a function of ``toolchain/emulator/intrinsics.c``, or of the table's own IR
+    thread: bool = False  # whether it takes the running thread first
+    ir: str = ""  # LLVM assembly that defines it, where C has no way to say its types; else ""
 
 
 @dataclass(frozen=True)

@@ -76,21 +76,14 @@ declare ptr @qe_shared_pointer(ptr, i32)
 
 @dataclass(frozen=True, kw_only=True)
 class Ptx:
-    """One inline PTX text, or an intrinsic, and its operands, as LLVM assembly calls it.
+    """One inline PTX text, or an intrinsic, and its operands, as LLVM assembly calls it."""
 
-    Args:
-        text: With ``$0``, ``$1`` … for operands, blanks collapsed; or what follows ``llvm.nvvm.``.
-        constraints: Of the call: ``=r,=r,r,l,0``; an intrinsic has none.
-        returns: Type of the result, e.g. ``{ i32, i32 }`` or ``void``.
-        results: Types of its parts.
-        arguments: Types of the arguments.
-    """
-
+    # with ``$0``, ``$1`` … for operands, blanks collapsed; or what follows ``llvm.nvvm.``
     text: str
-    constraints: str
-    returns: str
-    results: Sequence[str]
-    arguments: Sequence[str]
+    constraints: str  # of the call: ``=r,=r,r,l,0``; an intrinsic has none
+    returns: str  # type of the result, e.g. ``{ i32, i32 }`` or ``void``
+    results: Sequence[str]  # types of its parts
+    arguments: Sequence[str]  # types of the arguments
 
     def argument(self, operand: int) -> int:
         """Return which argument an operand is that the text reads.
