@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.small_project import SmallProject
+from support.systems import on_linux
 
 pytestmark = pytest.mark.integration
 
@@ -19,6 +20,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
+@on_linux  # whose program it builds and installs; Windows' is in ci/windows-host.sh small
 def test_a_recipe_becomes_a_command(small: SmallProject, new_store: Path, tmp_path: Path) -> None:
     command = small.command(new_store, tmp_path / "dist")
     command[command.index("build")] = "wheel"

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,16 @@ def qbuild(machine: Machine, cwd: Path, *words: str, timeout: float = 600) -> st
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done.stdout
+
+
+def test_a_machine_of_which_wine_knows_nothing_yet_wakes_up(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """Wine told of the prefix that it made, and the first word was waited for without end."""
+    new = replace(machine, folder=tmp_path)
+    (tmp_path / machine.python.parent.name).symlink_to(machine.python.parent)
+    with new.awake():
+        assert (tmp_path / "prefix" / "drive_c").is_dir()
 
 
 # -- the verbs ------------------------------------------------------------------------------------

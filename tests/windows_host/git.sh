@@ -16,7 +16,9 @@ root=$PWD
 # -- sources ------------------------------------------------------------------------------------
 if ! [ -d git-src ]; then
   mkdir -p parts lists
-  sed 's/^Types: deb$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources > parts/debian.sources
+  # Without the security suite: a mirror may list its sources and not have them.
+  sed 's/^Types: deb$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources |
+    awk 'BEGIN { RS = ""; ORS = "\n\n" } !/security/' > parts/debian.sources
   apt=(-o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$root/parts"
        -o "Dir::State::lists=$root/lists" -o "APT::Sandbox::User=root")
   apt-get -q "${apt[@]}" update

@@ -104,9 +104,11 @@ class Machine:
             stderr=subprocess.STDOUT,  # pytest's is a file without a name, which Wine refuses
         ) as process:
             assert process.stdin is not None and process.stdout is not None
-            said = process.stdout.readline()
-            if said.strip() != b"up":
-                raise RuntimeError(f"Python does not start: {said + process.stdout.read()!r}")
+            said = []  # the first time Wine tells of its new prefix
+            while (line := process.stdout.readline()).strip() != b"up":
+                if not line:
+                    raise RuntimeError(f"Python does not start: {b''.join(said)!r}")
+                said.append(line)
             yield
             process.stdin.close()
 
