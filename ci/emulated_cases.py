@@ -136,13 +136,19 @@ def attentions(gpu: gpus.Gpu) -> Iterator[str]:
     """Yield flash attention for a GPU.
 
     Kernels for tensor cores take it for granted that V of a head size of 576 is the first part of
-    K, which no row of ours can say: upstream's cases do.
+    K, which no row of ours can say: upstream's cases do. With a soft cap those of 192 and 320 trap.
     """
     if not gpu.tensor_per_clock:
         yield from _attentions()
         return
     yield from _attentions_on_tensor_cores()
-    yield from (row for row in _attentions() if "[576," not in row)
+    traps = re.compile(r"f32\[576,|, 10\.0, 10\) f32\[(192|320),")
+    yield from (row for row in _attentions() if not traps.search(row))
+
+
+def rows(gpu: gpus.Gpu) -> Iterator[str]:
+    """Yield the cases of our own for a GPU."""
+    yield from dict.fromkeys([*products(gpu), *attentions(gpu)])
 
 
 def _attentions() -> Iterator[str]:
@@ -182,7 +188,6 @@ def _attentions_on_tensor_cores() -> Iterator[str]:
         (512, 512): (2, 4, 8),
         (192, 128): (8, 16),
         (320, 256): (32,),
-        (576, 512): (4, 16, 20),
     }
     for sizes, shared in heads.items():
         for cap in ("0.0", "10.0") if sizes[0] in CAPPED else ("0.0",):
@@ -270,8 +275,7 @@ def explore(place: Place, source: Path, file: Path) -> Known:
         asked.append(op)
         file.write_text(json.dumps(state))
         print(op, len(known), flush=True)
-    rows = dict.fromkeys([*products(place.gpu), *attentions(place.gpu)])
-    own = cases.parse("\n".join(rows), "own").own
+    own = cases.parse("\n".join(rows(place.gpu)), "own").own
     while left := [case for case in own if case.text not in known]:
         listed = file.with_suffix(".rows")
         listed.write_text(cases.test_file(left, numbers))
@@ -337,7 +341,9 @@ def main() -> int:
         place = Place(folder=args.folder.absolute(), gpu=gpu)
         explore(place, args.source, args.known.absolute())
         return 0
-    chosen = choose(json.loads(args.known.read_text())["cases"])
+    wanted = frozenset(rows(gpu))
+    known = json.loads(args.known.read_text())["cases"]
+    chosen = choose({n: ran for n, ran in known.items() if " = " not in n or n in wanted})
     head = (
         "# Cases of test-backend-ops for the emulated GPU: every kernel that can be reached,\n"
         "# every operation with each of its types, at the least cost.\n"

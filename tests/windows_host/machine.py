@@ -104,7 +104,7 @@ class Machine:
             stderr=subprocess.STDOUT,  # pytest's is a file without a name, which Wine refuses
         ) as process:
             assert process.stdin is not None and process.stdout is not None
-            said = []  # the first time Wine tells of its new prefix
+            said: list[bytes] = []  # the first time Wine tells of its new prefix
             while (line := process.stdout.readline()).strip() != b"up":
                 if not line:
                     raise RuntimeError(f"Python does not start: {b''.join(said)!r}")

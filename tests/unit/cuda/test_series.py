@@ -98,6 +98,11 @@ def test_what_is_fused_is_asked_for_first() -> None:
     assert "+    const half * maskh  = mask ? (const half *) (mask + nb33*(sequence % ne33)" in mask
 
 
+def test_zeros_that_are_read_sixteen_bytes_at_a_time_are_aligned_so() -> None:
+    text = _fix("0006-zeros-are-aligned-as-they-are-read.patch")
+    assert "+        const __align__(16) half2 zero[4] = {{0.0f, 0.0f}," in text
+
+
 def test_flash_attention_stores_quants_of_its_own_lanes_only() -> None:
     """Lanes 16 to 31 must not write where lanes 0 and 8 put the scales (head size 64)."""
     text = _fix("0001-flash-attention-writes-no-quants-over-its-scales.patch")
