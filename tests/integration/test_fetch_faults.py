@@ -282,6 +282,8 @@ def test_a_fault_is_told_by_its_cause(
         for name, value in fault.env.items():
             monkeypatch.setenv(name, value.replace("{url}", running.url))
         cause, text = ASK[tool](fault.through or running.url, tmp_path, ears)
+    if "'remote-http" in text:
+        pytest.skip("this git was built without http (tests/windows_host/git.sh)")
     assert cause is not None, text
     assert cause.id == fault.cause, text
     assert cause.found in text

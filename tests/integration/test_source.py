@@ -76,6 +76,21 @@ def git(*args: str, cwd: Path, env: dict[str, str] | None = None) -> str:
     return result.text
 
 
+def add_link(clone: Path, name: str, target: str) -> None:
+    """Put a symbolic link into the index, also where the system can make none."""
+    text = clone.parent / "target"
+    text.write_bytes(target.encode())
+    blob = git("hash-object", "-w", str(text), cwd=clone)
+    git("update-index", "--add", "--cacheinfo", f"120000,{blob},{name}", cwd=clone)
+    text.unlink()
+
+
+def remove(path: Path) -> None:
+    """Remove one of git's objects, which are read-only: on Windows that keeps them there."""
+    path.chmod(0o644)
+    path.unlink()
+
+
 def build_lab(root: Path) -> Lab:
     clone = root / "clone"
     clone.mkdir(parents=True)
@@ -88,9 +103,9 @@ def build_lab(root: Path) -> Lab:
         (clone / name).parent.mkdir(exist_ok=True)
         (clone / name).write_bytes(data)
     (clone / "tool.sh").chmod(0o755)
-    (clone / "link").symlink_to("src/main.c")
     (clone / ".git" / "info" / "attributes").write_text("* -text\n")
     git("add", "-A", cwd=clone)
+    add_link(clone, "link", "src/main.c")
     git("commit", "-qm", "second", cwd=clone)
     git("tag", "-a", "v1", "-m", "annotated", cwd=clone)
     pin = SourcePin(
@@ -607,12 +622,12 @@ def a_repository_before_the_commit(lab: Lab) -> object:
 
 
 def a_partial_clone(lab: Lab) -> object:
-    loose(lab, "HEAD:src/main.c").unlink()
+    remove(loose(lab, "HEAD:src/main.c"))
     return lab.clone
 
 
 def a_clone_without_a_tree(lab: Lab) -> object:
-    loose(lab, "HEAD:src").unlink()
+    remove(loose(lab, "HEAD:src"))
     return lab.clone
 
 
@@ -623,6 +638,8 @@ def a_borrower(lab: Lab) -> object:
 
 def linked_objects(lab: Lab) -> object:
     path = loose(lab, "HEAD:src/main.c")
+    if WINDOWS:
+        pytest.skip("Windows makes no symbolic links without privilege")
     moved = path.rename(lab.root / "blob")
     path.symlink_to(moved)
     return lab.clone
@@ -818,7 +835,7 @@ def test_silent_server_is_left_in_time(
     lab: Lab, pristine: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hang(*args: object, **kwargs: object) -> None:
-        time.sleep(3)
+        time.sleep(20)
         raise OSError
 
     monkeypatch.setattr("qbuild.source.remote.REACH_TIMEOUT_S", 0.5)
@@ -826,7 +843,7 @@ def test_silent_server_is_left_in_time(
     ears = Ears()
     started = time.monotonic()
     fetch(lab, "https://127.0.0.1/x.git", pristine.clone, reporter=ears)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 15
     assert "did not answer within" in ears.warned[0]
 
 
@@ -877,8 +894,10 @@ def test_checkout_gives_the_blobs_bytes(lab: Lab) -> None:
     before = sorted((p, p.stat().st_mtime_ns) for p in repo.rglob("*"))
     checkout_tree(repo, lab.pin.commit, tree)
     found = {p.relative_to(tree).as_posix(): p for p in tree.rglob("*") if p.is_file()}
-    assert {name: p.read_bytes() for name, p in found.items() if not p.is_symlink()} == FILES
-    assert os.readlink(tree / "link") == "src/main.c"
+    link = found.pop("link")
+    assert {name: p.read_bytes() for name, p in found.items()} == FILES
+    # On Windows, a file that names its target.
+    assert (link.read_text() if WINDOWS else os.readlink(link)) == "src/main.c"
     assert WINDOWS or (tree / "tool.sh").stat().st_mode & 0o100
     assert not (tree / "crlf.txt").stat().st_mode & 0o100
     assert [p.name for p in tree.parent.iterdir()] == ["tree ü"]
@@ -887,9 +906,7 @@ def test_checkout_gives_the_blobs_bytes(lab: Lab) -> None:
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "src/../../x", "..", "C:/x"])
 def test_checkout_refuses_links_out_of_the_tree(target: str, lab: Lab) -> None:
-    (lab.clone / "src" / "evil").unlink(missing_ok=True)
-    (lab.clone / "evil").symlink_to(target)
-    git("add", "-A", cwd=lab.clone)
+    add_link(lab.clone, "evil", target)
     git("commit", "-qm", "evil", cwd=lab.clone)
     commit = git("rev-parse", "HEAD", cwd=lab.clone)
     with pytest.raises(OriginError, match="leads out of the source tree"):

@@ -23,7 +23,7 @@ from qbuild.errors import ArchiveError, OriginError, QbuildError, StoreError
 from qbuild.recipe.lock import FilePin, WheelPin, load_lock
 from qbuild.source import wheels
 from qbuild.source.wheels import check_room, fetch_file, latest, resolve, unpack_wheel
-from support.systems import kept
+from support.systems import WINDOWS, kept
 
 pytestmark = pytest.mark.integration
 
@@ -68,6 +68,9 @@ def make_wheel(
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
         for member, data in content.items():
             info = zipfile.ZipInfo(member)
+            info.create_system = (
+                3  # Unix, whose modes these are, also where a test makes it elsewhere
+            )
             default = 0o100755 if "/bin/" in member else 0o100644
             info.external_attr = (modes or {}).get(member, default) << 16
             info.compress_type = zipfile.ZIP_DEFLATED
@@ -129,7 +132,8 @@ def test_fetch(name: str, platform: str, index: Path, tmp_path: Path) -> None:
 def test_the_right_one_of_several(index: Path, tmp_path: Path) -> None:
     right = make_wheel(index)
     make_wheel(index, name="tool-2.0-py3-none-any.whl")
-    make_wheel(index, name="tool-1.0-py3-none-win_amd64.whl")
+    elsewhere = "manylinux_2_17_x86_64" if WINDOWS else "win_amd64"
+    make_wheel(index, name=f"tool-1.0-py3-none-{elsewhere}.whl")
     assert get(pin_of(right), tmp_path / "d").name == right.name
 
 
@@ -347,8 +351,12 @@ def test_unpack(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
-    """zig's wheel holds Linux kernel headers that do."""
+    """Linux kernel's headers do, which wheels of compilers hold; Windows cannot make both."""
     path = make_wheel(tmp_path, {**FILES, "tool/case.h": b"two\n"})
+    if WINDOWS:
+        with pytest.raises(ArchiveError, match="collides with"):
+            unpack_wheel(path, tmp_path / "out")
+        return
     unpack_wheel(path, tmp_path / "out")
     assert (tmp_path / "out/tool/case.h").read_bytes() == b"two\n"
     assert (tmp_path / "out/tool/Case.h").read_bytes() == b"one\n"

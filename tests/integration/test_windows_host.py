@@ -204,12 +204,12 @@ def test_the_unit_tests_by_the_windows_python(machine: Machine, tmp_path: Path, 
 @pytest.mark.fast
 @pytest.mark.parametrize("file", _tests("integration"))
 def test_the_integration_tests_by_the_windows_python(
-    machine: Machine, store_there: Path, tmp_path: Path, file: str
+    machine: Machine, store_there: Path, short: Path, file: str
 ) -> None:
     (zig,) = store_there.glob("wheel/*/files/ziglang/zig.exe")
     done = machine.run(
         "-m", "pytest", file, "-q", "-p", "no:cacheprovider", "--no-header", "-rfEs",
-        "--basetemp", windows_path(tmp_path / "there"),
+        "--basetemp", windows_path(short / "t"),
         cwd=windows.REPO, timeout=3000, QBUILD_TEST_STORE=windows_path(store_there),
         QBUILD_TEST_ZIG=windows_path(zig),
         QBUILD_TEST_ZIG_CACHE=windows_path(store_there / "cache" / "zig"),
@@ -226,6 +226,13 @@ def small_windows(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
     """The small project, for Windows, by zig."""
     folder = tmp_path_factory.mktemp("small-windows")
     return small_project.make(folder, resources.lockfile(), toolchain="zig", target="windows")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short name: tests there make stores below it, and Windows counts letters."""
+    with tempfile.TemporaryDirectory(prefix="q", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 @pytest.fixture
