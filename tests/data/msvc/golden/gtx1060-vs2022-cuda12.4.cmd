@@ -45,6 +45,8 @@ git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am -
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0005-attention-without-a-mask-divides-by-nothing.patch"
 if not %ERRORLEVEL%==0 exit /b 1
+git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\cuda-fixes\0006-zeros-are-aligned-as-they-are-read.patch"
+if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\own-blas\0001-ggml-cuda-matrix-products-without-cublas.patch"
 if not %ERRORLEVEL%==0 exit /b 1
 git -C src -c user.name=me -c user.email=me@invalid -c commit.gpgsign=false am --3way --keep-non-patch "%PATCHES%\qwen3-mtp\0001-library.patch"
