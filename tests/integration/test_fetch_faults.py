@@ -264,6 +264,17 @@ def _npm(url: str, tmp_path: Path, ears: Ears) -> tuple[Cause | None, str]:
     return error.cause, error.render()
 
 
+WITHOUT_HTTP = "this git was built without http (tests/windows_host/git.sh)"
+
+
+@pytest.fixture
+def git_speaks_http() -> None:
+    """Let a test be skipped where git lacks the program for it."""
+    programs = Path(run_git(["--exec-path"], Path.cwd()).text)
+    if not list(programs.glob("git-remote-http*")):
+        pytest.skip(WITHOUT_HTTP)
+
+
 ASK = {"git": _git, "pip": _pip, "npm": _npm}
 
 
@@ -283,7 +294,7 @@ def test_a_fault_is_told_by_its_cause(
             monkeypatch.setenv(name, value.replace("{url}", running.url))
         cause, text = ASK[tool](fault.through or running.url, tmp_path, ears)
     if "'remote-http" in text:
-        pytest.skip("this git was built without http (tests/windows_host/git.sh)")
+        pytest.skip(WITHOUT_HTTP)
     assert cause is not None, text
     assert cause.id == fault.cause, text
     assert cause.found in text
@@ -317,6 +328,7 @@ def _mirror(folder: Path) -> tuple[Path, str]:
     return bare, commit
 
 
+@pytest.mark.usefixtures("git_speaks_http")
 def test_a_mirror_on_a_plain_web_server_delivers(
     tmp_path: Path, told: Callable[[str], None]
 ) -> None:
@@ -333,6 +345,7 @@ def test_a_mirror_on_a_plain_web_server_delivers(
     assert run_git(["rev-list", "--all"], tmp_path / "got.git").text == commit
 
 
+@pytest.mark.usefixtures("git_speaks_http")
 def test_a_plain_web_server_with_other_bytes_is_not_believed(tmp_path: Path) -> None:
     bare, commit = _mirror(tmp_path)
     (pack,) = (bare / "objects" / "pack").glob("*.pack")

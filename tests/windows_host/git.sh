@@ -2,7 +2,7 @@
 # A git for the Windows machine of Wine, from Debian's source and the pinned zig: no registry that
 # we know of holds one. It is for tests: never shipped, never committed.
 #
-#   bash tests/windows_host/git.sh FOLDER     # some four minutes; then
+#   bash tests/windows_host/git.sh FOLDER     # minutes (twelve beside other builds); then
 #   QBUILD_TEST_WINDOWS_GIT=FOLDER/git/bin bash ci/windows-host.sh git
 #
 # It needs a source entry (`deb-src`) of Debian 12 in a list of apt's: by default one is made of the
